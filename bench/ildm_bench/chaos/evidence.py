@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from ildm_bench.chaos.history import Event, Run
@@ -171,7 +171,7 @@ class Evidence:
         if event.phase == "fail":
             self.forgotten.add((event.site, event.publisher, event.seq))
             return
-        if event.phase == "info" and self.kills(event.site, 0.0, event.t):
+        if event.phase == "info" and self.kills(f"broker/{event.site}", end=event.t):
             self.mistaken.add(key)
         if event.phase != "ok":
             return
@@ -255,26 +255,15 @@ class Evidence:
                 return calm + settle
         return NEVER
 
-    def kills(self, site: str, begin: float, end: float) -> list[float]:
-        """When the broker of a site was killed, from one time to another."""
-        return [fault.t for fault in self._killings(site, begin, end)]
+    def kills(self, target: str, begin: float = 0.0, end: float = NEVER) -> list[tuple[Event, float]]:
+        """Kills of ``broker/SITE`` or ``node/SITE`` from one time to another, and when it was back."""
+        return [
+            (fault, back)
+            for fault, back in self.faults.values()
+            if fault.topic.startswith("kill") and fault.session == target and begin <= fault.t <= end
+        ]
 
-    def killed_lives(self, site: str, begin: float, end: float) -> list[int]:
-        """Which of its lives ended so."""
-        return [fault.incarnation for fault in self._killings(site, begin, end)]
-
-    def _killings(self, site: str, begin: float, end: float) -> Iterator[Event]:
-        for fault, _ in self.faults.values():
-            killing = fault.topic.startswith("kill") and fault.session == f"broker/{site}"
-            if killing and begin <= fault.t <= end:
-                yield fault
-
-    def restarts(self, site: str, since: float) -> list[float]:
-        """When the node of a site was started anew that had been killed after a time."""
-        return [end for t, end in self.node_kills(site) if t >= since]
-
-    def node_kills(self, site: str) -> Iterator[tuple[float, float]]:
-        """When the node of a site was killed, and when it was started anew."""
-        for fault, end in self.faults.values():
-            if fault.topic.startswith("kill") and fault.session == f"node/{site}":
-                yield fault.t, end
+    def standing(self, session: str, wanted: str) -> list[tuple[float, int]]:
+        """SUBACKs of a filter that was not withdrawn since: when, and the QoS granted."""
+        gone = max(self.withdrawn.get((session, wanted), ()), default=-1.0)
+        return [(t, qos) for t, qos in self.asked[session, wanted] if t > gone]

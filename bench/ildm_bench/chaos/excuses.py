@@ -120,7 +120,7 @@ class Store(Excuse):
             return True
         # Another session there got it in the life that the kill ended. By time it cannot be told: what the
         # broker has sent may be read after the kill.
-        killed = evidence.killed_lives(site, message.t, NEVER)
+        killed = [fault.incarnation for fault, _ in evidence.kills(f"broker/{site}", message.t)]
         seen = [first.incarnation for first in evidence.received.get(key, ()) if first.site == site]
         if killed and seen and min(seen) <= max(killed):
             return True
@@ -135,7 +135,7 @@ def _was_unreleased(message: Message, evidence: Evidence) -> bool:
     if message.recorded is None or message.acknowledged is None:
         return False
     return KEEPS_UNRELEASED not in evidence.about.broker and bool(
-        evidence.kills(message.site, message.recorded, message.acknowledged)
+        evidence.kills(f"broker/{message.site}", message.recorded, message.acknowledged)
     )
 
 
@@ -152,7 +152,7 @@ def _was_unwilled(message: Message, evidence: Evidence) -> bool:
         and fault.session in {f"node/{site}", f"broker/{site}"}
         and fault.t <= due <= end
     ]
-    return bool(evidence.kills(site, message.held, max([due, *silences])))
+    return bool(evidence.kills(f"broker/{site}", message.held, max([due, *silences])))
 
 
 class Unclear(Excuse):
@@ -162,7 +162,7 @@ class Unclear(Excuse):
 
     @staticmethod
     def holds(case: Case, evidence: Evidence) -> bool:
-        return evidence.about.store == "lossy" and bool(evidence.kills(case.site, case.published, NEVER))
+        return evidence.about.store == "lossy" and bool(evidence.kills(f"broker/{case.site}", case.published))
 
 
 class Disk(Excuse):
@@ -217,7 +217,7 @@ class Repaired(Excuse):
             return False
         if case.invariant == "order" and (site, message.publisher, message.seq) in evidence.forgotten:
             return True
-        if _is_of(FORGETS_RETAINED, evidence) and evidence.kills(site, message.t, t):
+        if _is_of(FORGETS_RETAINED, evidence) and evidence.kills(f"broker/{site}", message.t, t):
             return True
         return any(
             other.retain
@@ -246,8 +246,8 @@ def _is_unsure(message: Message, evidence: Evidence) -> bool:
     if message.t is None or message.acknowledged is not None or not message.qos or not at_once:
         return False
     again = message.again if message.qos == 1 else [] if message.recorded is None else [NEVER]
-    killed = [t for t, _ in evidence.node_kills(message.site)]
-    return any(t >= message.t and all(back < t for back in again) for t in killed)
+    killed = evidence.kills(f"node/{message.site}", message.t)
+    return any(all(back < fault.t for back in again) for fault, _ in killed)
 
 
 class Again(Excuse):
@@ -268,7 +268,8 @@ class Again(Excuse):
         first = NEVER if message.t is None else message.t
         other = NEVER if before.t is None else before.t
         by_node = message.qos == 1 and message.site != receipt.site
-        times = message.again + (evidence.restarts(receipt.site, first) if by_node else [])
+        killed = evidence.kills(f"node/{receipt.site}", first) if by_node else []
+        times = [*message.again, *(back for _, back in killed)]
         return any(
             first < begin and first < again <= receipt.t and (again >= begin or other < begin)
             for begin in begins
@@ -321,13 +322,12 @@ class Early(Excuse):
         message, session = case.message, case.receipt.session
         if message is None or not _is_overlay(evidence):
             return False
-        for (name, wanted), terms in evidence.asked.items():
-            if name == session and topic_matches(wanted, message.topic):
-                gone = max(evidence.withdrawn.get((name, wanted), ()), default=-1.0)
-                begin = min((t for t, _ in terms if t > gone), default=NEVER)
-                if case.published <= evidence.entitled(begin) < NEVER:
-                    return True
-        return False
+        begins = [
+            min((t for t, _ in evidence.standing(name, wanted)), default=NEVER)
+            for name, wanted in evidence.asked
+            if name == session and topic_matches(wanted, message.topic)
+        ]
+        return any(case.published <= evidence.entitled(begin) < NEVER for begin in begins)
 
 
 class Backlog(Excuse):

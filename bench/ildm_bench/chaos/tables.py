@@ -26,7 +26,7 @@ EVENTS = pa.schema(
         pa.field("publisher", pa.string(), nullable=False),
         pa.field("seq", pa.int64(), nullable=False),  # of the publisher, rising; -1 where there is none
         pa.field("value", pa.string(), nullable=False),  # `digest` of the payload; empty for an empty one
-        pa.field("detail", pa.string(), nullable=False),  # JSON, for people; no invariant depends on it
+        pa.field("detail", pa.string(), nullable=False),  # JSON, for people; excuses look for PUBREC in it
     ]
 )
 RUNS = pa.schema(

@@ -134,11 +134,10 @@ class _Judge:
         for message in self.evidence.messages.values():
             if message.value and (message.acknowledged is not None or not message.qos):
                 by_topic[message.topic].append(message)
-        for (name, wanted), terms in self.evidence.asked.items():
+        for name, wanted in self.evidence.asked:
             if name.startswith(WITNESS):
                 continue
-            gone = max(self.evidence.withdrawn.get((name, wanted), ()), default=-1.0)
-            standing = [(t, qos) for t, qos in terms if t > gone]
+            standing = self.evidence.standing(name, wanted)
             session = sessions.get(name)
             if not standing or session is None or not (session.connected or session.lost):
                 continue
