@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pyspark.sql import Row
 
 from ildm_bench.analysis.errors import BadFile
-from ildm_bench.analysis.histogram import from_buckets, quantile
+from ildm_bench.analysis.histogram import from_buckets, latency_of
 from ildm_bench.analysis.jobs import INTENDED_NS, SECOND, SENT_NS
 from ildm_bench.analysis.logs import Run
 from ildm_bench.analysis.samples import network_growth, process_uses
@@ -20,7 +20,6 @@ from ildm_bench.measure.figures import (
     RunFigures,
     Second,
     bears,
-    percentile,
 )
 from ildm_bench.measure.manifest import Manifest
 
@@ -167,17 +166,8 @@ def _latencies(counts: Counts, notes: list[str]) -> tuple[dict[str, Histogram], 
         histogram = from_buckets((row["place"], row["messages"]) for row in rows)
         count = sum(histogram.counts)
         largest = max(row["max_ns"] for row in rows)
-        p50, p95, p99, p999 = (min(quantile(histogram, q), largest) / 1e3 for q in (0.5, 0.95, 0.99, 0.999))
         histograms[key] = histogram
-        latency[key] = Latency(
-            count=count,
-            mean=sum(row["sum_ns"] for row in rows) / count / 1e3,
-            p50=p50,
-            p95=percentile(0.95, count, p95),
-            p99=percentile(0.99, count, p99),
-            p999=percentile(0.999, count, p999),
-            max=largest / 1e3,
-        )
+        latency[key] = latency_of(histogram, sum(row["sum_ns"] for row in rows) / count / 1e3, largest / 1e3)
         if early := sum(row["marked"] for row in rows):
             notes.append(f"{early} of {count} latencies {key} were negative (clock error), taken as 0")
     return histograms, latency

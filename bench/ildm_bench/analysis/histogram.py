@@ -16,7 +16,7 @@ from itertools import accumulate
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - as in all of Spark's own documentation
 
-from ildm_bench.measure.figures import Histogram
+from ildm_bench.measure.figures import Histogram, Latency, percentile
 
 OCTAVE_BITS = 6
 BUCKETS_PER_OCTAVE = 1 << OCTAVE_BITS
@@ -90,6 +90,21 @@ def quantile(histogram: Histogram, share: float) -> float:
     rank = max(1, math.ceil(share * sums[-1] - 1e-9 * sums[-1]))
     lower = histogram.lower[bisect_right(sums, rank - 1)]
     return lower + (width(lower) - 1) / 2
+
+
+def latency_of(histogram: Histogram, mean_us: float, max_us: float) -> Latency:
+    """Mean, percentiles and largest of latencies; percentiles where there are samples enough."""
+    count = sum(histogram.counts)
+    p50, p95, p99, p999 = (min(quantile(histogram, q) / 1e3, max_us) for q in (0.5, 0.95, 0.99, 0.999))
+    return Latency(
+        count=count,
+        mean=mean_us,
+        p50=p50,
+        p95=percentile(0.95, count, p95),
+        p99=percentile(0.99, count, p99),
+        p999=percentile(0.999, count, p999),
+        max=max_us,
+    )
 
 
 def cdf(histogram: Histogram, points: Sequence[float]) -> list[float]:

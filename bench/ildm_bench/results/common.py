@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from rich.console import Console
 
-from ildm_bench.analysis.histogram import bucket, from_buckets, quantile
+from ildm_bench.analysis.histogram import bucket, from_buckets, latency_of
 from ildm_bench.load.scenario import Scenario, load_scenario
 from ildm_bench.measure.figures import (
     Comparison,
@@ -24,7 +24,6 @@ from ildm_bench.measure.figures import (
     Limit,
     RunFigures,
     Spread,
-    percentile,
 )
 from ildm_bench.measure.limits import TRIES, Target, find_limit, measure, settle
 from ildm_bench.measure.procedure import SearchConfig
@@ -259,17 +258,8 @@ def socket_label(label: str, nodelay: bool) -> str:
 
 def merged_latency(histogram: Histogram, parts: Sequence[Latency]) -> Latency:
     """Of all rounds together; ``histogram`` has their values."""
-    count = sum(part.count for part in parts)
-    p50, p95, p99, p999 = (quantile(histogram, share) / 1000 for share in (0.5, 0.95, 0.99, 0.999))
-    return Latency(
-        count=count,
-        mean=sum(part.mean * part.count for part in parts) / count,
-        p50=p50,
-        p95=percentile(0.95, count, p95),
-        p99=percentile(0.99, count, p99),
-        p999=percentile(0.999, count, p999),
-        max=max(part.max for part in parts),
-    )
+    mean_us = sum(part.mean * part.count for part in parts) / sum(part.count for part in parts)
+    return latency_of(histogram, mean_us, max(part.max for part in parts))
 
 
 def client_figures(
@@ -327,9 +317,4 @@ def _histogram(latencies_ms: Sequence[float]) -> Histogram:
 
 
 def _latency(latencies_ms: Sequence[float]) -> Latency:
-    count = len(latencies_ms)
-    whole = Latency(
-        count=count, mean=1000 * mean(latencies_ms), p50=0, p95=None, p99=None, p999=None,
-        max=1000 * max(latencies_ms),
-    )  # fmt: skip
-    return merged_latency(_histogram(latencies_ms), [whole])
+    return latency_of(_histogram(latencies_ms), 1000 * mean(latencies_ms), 1000 * max(latencies_ms))
