@@ -13,6 +13,7 @@ from ildm.mqtt import (
     Connect,
     Framer,
     Packet,
+    PacketType,
     PubAck,
     Publish,
     SubAck,
@@ -150,6 +151,50 @@ class Client(asyncio.Protocol):
         future = self._waiting.get(packet_id)
         if future is not None and not future.done():
             future.set_result(packet)
+
+
+class Bare(asyncio.Protocol):
+    """A client that does not parse what comes; :attr:`ready` when it is accepted and has subscribed."""
+
+    def __init__(self, client_id: str, topic_filter: str | None = None, keep_alive: int = 0) -> None:
+        self.client_id = client_id
+        self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.transport: Any = None
+        self.writable = True
+        self._topic_filter = topic_filter
+        self._keep_alive = keep_alive
+
+    async def connect(self, port: int, host: str = "127.0.0.1") -> Self:
+        """Connect; returns before it is ready."""
+        await asyncio.get_running_loop().create_connection(lambda: self, host, port)
+        return self
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        hello = Connect(client_id=self.client_id, keep_alive=self._keep_alive)
+        transport.write(hello.encode())
+
+    def data_received(self, data: bytes) -> None:
+        """An answer to CONNECT or SUBSCRIBE; for subclasses what follows."""
+        if self.ready.done():
+            return
+        if data[0] >> 4 == PacketType.CONNACK and data[3]:
+            self.ready.set_exception(ConnectionError(f"{self.client_id} was refused: {data.hex(' ')}"))
+        elif data[0] >> 4 == PacketType.CONNACK and self._topic_filter is not None:
+            wanted = Subscribe(packet_id=1, subscriptions=[Subscription(topic_filter=self._topic_filter)])
+            self.transport.write(wanted.encode(Version.V311))
+        else:
+            self.ready.set_result(None)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if not self.ready.done():
+            self.ready.set_exception(ConnectionError(f"{self.client_id} was not accepted"))
+
+    def pause_writing(self) -> None:
+        self.writable = False
+
+    def resume_writing(self) -> None:
+        self.writable = True
 
 
 async def paced(rate: float, count: int) -> AsyncIterator[int]:

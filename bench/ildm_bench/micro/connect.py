@@ -7,12 +7,10 @@ a certificate of P-256. A storm of reconnections takes as long as this cost says
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import ssl
 import subprocess
-import sys
 import tempfile
 import time
 from contextlib import ExitStack
@@ -26,13 +24,18 @@ from ildm.mqtt import Connect, Disconnect, Version
 from ildm.testing.live.brokers import Mosquitto
 from ildm.testing.live.node import NodeProcess
 from ildm.testing.live.process import ManagedProcess
-from ildm_bench.micro.measure import cpu_seconds, machine, median
+from ildm_bench.micro.measure import Column, Usage, heading, in_turn, line, machine, median, options, pid_of
 from ildm_bench.micro.relay import start
 from ildm_bench.testbed.front import HaproxyProcess
 
 WAYS = ("direct", "haproxy", "none", "sf", "logged", "haproxy-tls", "none-tls")
 TLS = "-tls"
 AT_ONCE = 50
+COLUMNS = (
+    Column("connections/s", 14, ",.0f"),
+    Column("CPU us each", 12, ".0f"),
+    Column("/haproxy", 9, ".2f"),
+)
 LEAVE = Disconnect().encode(Version.V311)
 
 
@@ -101,19 +104,8 @@ def certificate(directory: Path) -> Path:
     pem = directory / "relay.pem"
     if not pem.exists():
         made = directory / "relay.key", directory / "relay.crt"
-        key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", str(made[0]))
-        command = [
-            "openssl",
-            "req",
-            "-x509",
-            *key,
-            "-out",
-            str(made[1]),
-            "-days",
-            "2",
-            "-subj",
-            "/CN=localhost",
-        ]
+        words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost"
+        command = ["openssl", *words.split(), "-keyout", str(made[0]), "-out", str(made[1])]
         subprocess.run(command, check=True, capture_output=True, timeout=60)
         pem.write_text("".join(path.read_text() for path in made))
     return pem
@@ -129,35 +121,31 @@ def client_context(directory: Path) -> ssl.SSLContext:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser = options(__doc__, rounds=3)
     parser.add_argument("--count", type=int, default=2000, help="connections in a round")
     parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=[*WAYS, "pf"])
-    options = parser.parse_args()
-    results: dict[str, list[tuple[float, float]]] = {way: [] for way in options.ways}
+    given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         directory = Path(name)
         broker = start(stack, Mosquitto(directory / "broker", tuned=True))
-        relays = {way: start(stack, relay(directory, way, broker)) for way in options.ways if way != "direct"}
-        for round_ in range(options.rounds):
-            for way in options.ways:
-                target = relays.get(way, broker)
-                assert target.process is not None
-                before = cpu_seconds(target.process.pid)
-                tls = client_context(directory) if way.endswith(TLS) else None
-                seconds = uvloop.run(storm(target.port, options.count, tls))
-                cpu = 1e6 * (cpu_seconds(target.process.pid) - before) / options.count
-                results[way].append((options.count / seconds, cpu))
-                print(f"round {round_ + 1} {way}: {cpu:.0f} us", file=sys.stderr)
+        relays = {way: start(stack, relay(directory, way, broker)) for way in given.ways if way != "direct"}
+
+        def measure(way: str) -> tuple[float, float]:
+            target = relays.get(way, broker)
+            tls = client_context(directory) if way.endswith(TLS) else None
+            usage = Usage(pid_of(target))
+            seconds = uvloop.run(storm(target.port, given.count, tls))
+            return given.count / seconds, 1e6 * usage.used()[0] / given.count
+
+        results = in_turn(given.rounds, given.ways, measure, lambda found: f"{found[1]:.0f} us")
     print(machine())
-    print(f"{'way':12} {'connections/s':>14} {'CPU us each':>12} {'/haproxy':>9}")
+    print(heading("way", 12, COLUMNS))
     for way, rounds in results.items():
         # the ratio within each round, as the machine drifts from round to round
         beside = results.get("haproxy-tls" if way.endswith(TLS) else "haproxy", [])
         ratios = [own[1] / other[1] for own, other in zip(rounds, beside, strict=False) if other[1]]
-        ratio = f"{median(ratios):9.2f}" if ratios else ""
-        rate, cpu = (median([r[place] for r in rounds]) for place in (0, 1))
-        print(f"{way:12} {rate:14,.0f} {cpu:12.0f} {ratio}")
+        rate, cpu = (median(r[place] for r in rounds) for place in (0, 1))
+        print(line(way, 12, COLUMNS, (rate, cpu, median(ratios) if ratios else None)))
     print(json.dumps(results))
 
 

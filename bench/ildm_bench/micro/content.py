@@ -13,19 +13,17 @@ Each shape and number runs in a process of its own, so that its memory is its ow
 
 from __future__ import annotations
 
-import argparse
 import json
-import multiprocessing
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from random import Random
 from typing import Any
 
 from ildm.mqtt import topic_matches
 from ildm_algorithms.octopia.content.content import ContentFilter, Expression, Predicate, Value
 from ildm_algorithms.octopia.content.index import ContentIndex
-from ildm_bench.micro.measure import cpu_per_call, machine, resident_bytes
+from ildm_bench.micro.measure import apart, cpu_per_call, machine, options, resident_bytes
 
 MATCHES = 100
 TOPIC = "stock/nyse"
@@ -95,15 +93,15 @@ def measured(shape: str, count: int, naive: bool, seed: int = 1) -> dict[str, An
     """CPU seconds of one message and of one change."""
     random = Random(seed)
     share = MATCHES / count
-    before = resident_bytes(multiprocessing.current_process().pid or 0)
+    before = resident_bytes(os.getpid())
     filters = [ContentFilter("stock/#", SHAPES[shape](random, share)) for _ in range(count)]
-    parsed = resident_bytes(multiprocessing.current_process().pid or 0)
+    parsed = resident_bytes(os.getpid())
     index: ContentIndex[int] = ContentIndex()
     begin = time.process_time()
     for number, filter in enumerate(filters):
         index.add(filter, number)
     added = (time.process_time() - begin) / count
-    built = resident_bytes(multiprocessing.current_process().pid or 0)
+    built = resident_bytes(os.getpid())
     messages = [message(shape, random, share) for _ in range(MESSAGES)]
     counted = index.examined
     matches = matched(index, messages) / MESSAGES
@@ -125,18 +123,16 @@ def measured(shape: str, count: int, naive: bool, seed: int = 1) -> dict[str, An
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = options(__doc__)
     parser.add_argument("--expressions", type=int, nargs="+", default=[1_000, 10_000, 100_000])
     parser.add_argument("--shapes", choices=SHAPES, nargs="+", default=list(SHAPES))
     parser.add_argument("--naive", action="store_true", help="also by a look at each, for comparison")
-    options = parser.parse_args()
+    given = parser.parse_args()
     print(machine())
-    spawn = multiprocessing.get_context("spawn")
-    for shape in options.shapes:
-        for count in options.expressions:
-            with ProcessPoolExecutor(1, spawn) as process:
-                figures = process.submit(measured, shape, count, options.naive).result()
-                print(json.dumps({k: round(v, 1) if isinstance(v, float) else v for k, v in figures.items()}))
+    for shape in given.shapes:
+        for count in given.expressions:
+            figures = apart(measured, shape, count, given.naive)
+            print(json.dumps({k: round(v, 1) if isinstance(v, float) else v for k, v in figures.items()}))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import json
 from ildm.core.frames import HeaderScanner, publish_run
 from ildm.core.local.actions import broker_wanted
 from ildm.mqtt import Framer, Publish, PublishView, Version, decode, decode_varint
-from ildm_bench.micro.measure import cpu_per_call, machine
+from ildm_bench.micro.measure import Column, cpu_per_call, heading, line, machine
 
 CHUNK = 64 << 10
 
@@ -45,9 +45,10 @@ def main() -> None:
     figures["decode_publish"] = cpu_per_call(lambda: decode(frame, Version.V311))
     figures["view_topic"] = cpu_per_call(lambda: PublishView(frame, Version.V311).topic)
     print(machine())
-    print(f"{'what':42} {'ns/frame':>9} {'frames per CPU second':>22}")
+    columns = (Column("ns/frame", 9, ".0f"), Column("frames per CPU second", 22, ",.0f"))
+    print(heading("what", 42, columns))
     for name, seconds in figures.items():
-        print(f"{name:42} {seconds * 1e9:9.0f} {1 / seconds:22,.0f}")
+        print(line(name, 42, columns, (seconds * 1e9, 1 / seconds)))
     print(json.dumps(figures))
 
 

@@ -30,7 +30,7 @@ from ildm_bench.measure.figures import LIMIT_RATIO
 from ildm_bench.measure.limits import Target, measure, settle
 from ildm_bench.measure.manifest import Process
 from ildm_bench.measure.schema import run_directory
-from ildm_bench.micro.measure import cpu_seconds, machine, median
+from ildm_bench.micro.measure import Column, Usage, heading, line, machine, median, pid_of
 from ildm_bench.micro.relay import start
 
 SCENARIOS = Path(__file__).parents[3] / "configs/bench"
@@ -59,7 +59,7 @@ def own(scenario: Scenario, rate: float, broker: Mosquitto, directory: Path) -> 
     """A run of the load generator, ``rate`` deliveries per second; its processes together."""
     publishers = sum(sum(scenario.counts(topic, "publishers")) for topic in scenario.throughput_topics)
     interval_ms = 1000 * publishers * scenario.sp_ratio / rate
-    sampled = (Process(name="broker", role="broker"), _pid(broker))
+    sampled = (Process(name="broker", role="broker"), pid_of(broker))
     settle([sampled])
     target = Target([f"127.0.0.1:{broker.port}"] * scenario.sites, "broker", processes=[sampled])
     manifest = measure(scenario, target, directory, interval_ms)
@@ -87,12 +87,11 @@ def beside(command: str, scenario: Scenario, rate: float, broker: Mosquitto) -> 
     with subprocess.Popen(shlex.split(words), stdout=subprocess.PIPE, text=True) as child:
         try:
             time.sleep(SETTLED)
-            pids = (child.pid, _pid(broker))
-            begun, before = time.monotonic(), [cpu_seconds(pid) for pid in pids]
+            usage = Usage(child.pid, pid_of(broker))
             time.sleep(scenario.duration - SETTLED)
             if child.poll() is not None:
                 raise RuntimeError(f"{words}: ended after less than {scenario.duration:g} s")
-            passed, after = time.monotonic() - begun, [cpu_seconds(pid) for pid in pids]
+            passed, used = usage.passed(), usage.used()
             output, _ = child.communicate(timeout=60)
         finally:
             child.kill()
@@ -102,9 +101,7 @@ def beside(command: str, scenario: Scenario, rate: float, broker: Mosquitto) -> 
         egress = float(json.loads(output.splitlines()[-1])["egress"])
     except (ValueError, LookupError, TypeError) as error:
         raise RuntimeError(f"{words}: its last line is no JSON object with egress: {error!r}") from error
-    generator, mosquitto = (
-        1e6 * (b - a) / (egress * passed) if egress else 0.0 for a, b in zip(before, after, strict=True)
-    )
+    generator, mosquitto = (1e6 * cpu / (egress * passed) if egress else 0.0 for cpu in used)
     return Cost(egress, generator, mosquitto, egress >= LIMIT_RATIO * rate)
 
 
@@ -125,11 +122,6 @@ def highest(scenario: Scenario, broker: Mosquitto, directory: Path, first: float
     if not found:
         raise RuntimeError(f"the load of {first:,.0f} deliveries/s is not borne: try a smaller --rate")
     return found
-
-
-def _pid(broker: Mosquitto) -> int:
-    assert broker.process is not None
-    return broker.process.pid
 
 
 def main() -> None:
@@ -177,22 +169,31 @@ def compare(scenario: Scenario, options: argparse.Namespace) -> dict[str, dict[s
     return results
 
 
+COLUMNS = (
+    Column("generator", 9, ""),
+    Column("egress/s", 9, ",.0f"),
+    Column("generator us/delivery", 22, ""),
+    Column("broker us/delivery", 22, ""),
+    Column("ratio", 6, ".2f"),
+    Column(" held", 5, ""),
+)
+
+
 def report(results: dict[str, dict[str, list[Cost]]]) -> None:
     """Medians over the rounds with the smallest and the largest, generator beside broker."""
     print(machine())
-    print(
-        f"{'load':9} {'generator':9} {'egress/s':>9} {'generator us/delivery':>22} "
-        f"{'broker us/delivery':>22} {'ratio':>6}  held"
-    )
+    print(heading("load", 9, COLUMNS))
     for load, generators in results.items():
         for generator, costs in generators.items():
-            ratio = median([cost.generator / cost.broker for cost in costs if cost.broker] or [0.0])
-            held = sum(cost.held for cost in costs)
-            print(
-                f"{load:9} {generator:9} {median([cost.egress for cost in costs]):9,.0f} "
-                f"{_spread([cost.generator for cost in costs]):>22} "
-                f"{_spread([cost.broker for cost in costs]):>22} {ratio:6.2f}  {held} of {len(costs)}"
+            values = (
+                generator,
+                median(cost.egress for cost in costs),
+                _spread([cost.generator for cost in costs]),
+                _spread([cost.broker for cost in costs]),
+                median([cost.generator / cost.broker for cost in costs if cost.broker] or [0.0]),
+                f" {sum(cost.held for cost in costs)} of {len(costs)}",
             )
+            print(line(load, 9, COLUMNS, values))
     for note in dict.fromkeys(c.notes for runs in results.values() for cs in runs.values() for c in cs):
         if note:
             print(f"note: {note}")

@@ -7,18 +7,15 @@ prefix of a site do. Each case runs in a process of its own, so that its peak me
 
 from __future__ import annotations
 
-import argparse
 import json
-import multiprocessing
 import resource
 import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 from ildm.testing import LinkModel, PluginWorld, lognormal
 from ildm_algorithms.overlay.graph import SkipGraph
-from ildm_bench.micro.measure import machine
+from ildm_bench.micro.measure import apart, machine, options
 from ildm_bench.sim.growth import graphs, member
 from ildm_bench.sim.member import Member, wrong_links
 
@@ -65,15 +62,13 @@ def _keys(members: list[SkipGraph]) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = options(__doc__)
     parser.add_argument("--keys", type=int, nargs="+", default=[1_000, 3_000, 10_000])
     parser.add_argument("--scattered", action="store_true")
-    options = parser.parse_args()
+    given = parser.parse_args()
     print(machine())
-    spawn = multiprocessing.get_context("spawn")
-    for keys in options.keys:
-        with ProcessPoolExecutor(1, spawn) as process:
-            print(json.dumps(process.submit(measured, keys, options.scattered).result()), flush=True)
+    for keys in given.keys:
+        print(json.dumps(apart(measured, keys, given.scattered)), flush=True)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ kinds of traffic (``ildm_bench.micro.traffic``) between real brokers, beside Mos
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import multiprocessing
@@ -34,7 +33,7 @@ from ildm.testing.live.node import NodeProcess
 from ildm.testing.live.ports import LOOPBACK, free_port
 from ildm.testing.live.process import POLL
 from ildm_bench.micro import link_ways, traffic_run
-from ildm_bench.micro.measure import cpu_seconds, machine, median
+from ildm_bench.micro.measure import Column, Usage, heading, in_turn, line, machine, median, options, pid_of
 
 BATCH = 64_000
 """Bytes that a publisher of QoS 0 writes at once."""
@@ -112,6 +111,24 @@ def sink(port: int, received: Synchronized[int]) -> None:
     uvloop.run(serve())
 
 
+def sinks(stack: ExitStack, count: int) -> tuple[list[int], list[Synchronized[int]]]:
+    """So many sinks, which run as long as the stack is open: their ports, and what each has received."""
+    context = multiprocessing.get_context("fork")
+    ports = [free_port() for _ in range(count)]
+    counters = [context.Value("q", 0, lock=False) for _ in ports]
+    for place in zip(ports, counters, strict=True):
+        process = context.Process(target=sink, args=place)
+        process.start()
+        stack.callback(process.kill)
+    return ports, counters
+
+
+def batch(topic: str, payload: bytes, qos: int, count: int) -> bytes:
+    """So many messages alike of a client; with packet identifiers from 1 on at QoS 1."""
+    frame = Publish(topic=topic, payload=payload, qos=qos, packet_id=1 if qos else None).encode(Version.V311)
+    return with_ids(frame * count, len(frame), id_offset(frame), 1) if qos else frame * count
+
+
 def publishers(
     port: int, count: int, payload: int, window: int, received: Synchronized[int], stop: Any
 ) -> None:
@@ -126,19 +143,15 @@ def publishers(
         reader, writer = await asyncio.open_connection(LOOPBACK, port)
         writer.write(Connect(client_id=f"fast-{number}", keep_alive=0).encode())
         await reader.readexactly(4)
-        message = Publish(topic=f"link/{number}", payload=os.urandom(payload))
-        if window:
-            message.qos, message.packet_id = 1, 1
-        frame = message.encode(Version.V311)
-        batch = frame * (window or BATCH // len(frame))
-        if window:
-            batch = with_ids(batch, len(frame), id_offset(frame), 1)
+        topic, data = f"link/{number}", os.urandom(payload)
+        messages = window or BATCH // len(batch(topic, data, 0, 1))
+        burst = batch(topic, data, int(window > 0), messages)
         while not stop.is_set():
             if not window and written - received.value > AHEAD:
                 await asyncio.sleep(PAUSE)
                 continue
-            written += len(batch)
-            writer.write(batch)
+            written += len(burst)
+            writer.write(burst)
             await writer.drain()
             if window:
                 await reader.readexactly(4 * window)
@@ -159,13 +172,8 @@ def measure(
     context = multiprocessing.get_context("fork")
     stop = context.Event()
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
-        counters = [context.Value("q", 0, lock=False) for _ in range(2)]
-        ports = [free_port() for _ in counters]
-        workers = [context.Process(target=sink, args=pair) for pair in zip(ports, counters, strict=True)]
+        ports, counters = sinks(stack, 2)
         nodes: list[NodeProcess] = []
-        for worker in workers:
-            worker.start()
-            stack.callback(worker.kill)
         time.sleep(0.3)
         link = {
             "sessions": sessions,
@@ -197,12 +205,11 @@ def measure(
         stack.callback(load.kill)
         time.sleep(1.0)
         size = len(Publish(topic="link/0", payload=bytes(payload)).encode(Version.V5)) + 2 * bool(window)
-        pids = [node.process.pid for node in nodes if node.process is not None]
-        before, began = (counters[1].value, [cpu_seconds(pid) for pid in pids]), time.perf_counter()
+        before, usage = counters[1].value, Usage(*map(pid_of, nodes))
         time.sleep(seconds)
-        passed = time.perf_counter() - began
-        messages = (counters[1].value - before[0]) / size
-        cpu = [cpu_seconds(pid) - used for pid, used in zip(pids, before[1], strict=True)]
+        passed = usage.passed()
+        messages = (counters[1].value - before) / size
+        cpu = usage.used()
         stop.set()
     return {
         "rate": messages / passed,
@@ -211,7 +218,7 @@ def measure(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = options(__doc__, rounds=3, seconds=4.0)
     parser.add_argument("--sessions", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--publishers", type=int, default=4)
     parser.add_argument("--qos", type=int, default=0, choices=(0, 1))
@@ -220,54 +227,56 @@ def main() -> None:
     )
     parser.add_argument("--spool", nargs="+", default=["process"], choices=("off", "process", "power"))
     parser.add_argument("--payload", type=int, default=32, help="bytes")
-    parser.add_argument("--seconds", type=float, default=4.0)
-    parser.add_argument("--rounds", type=int, default=3)
     traffic = traffic_run.arguments(parser)
     traffic.add_argument(
         "--delay", nargs="+", type=float, default=[], help="seconds; a link with this link.delay, too"
     )
-    options = parser.parse_args()
-    if options.traffic:
-        delays = link_ways.ways(options.delay)
+    given = parser.parse_args()
+    if given.traffic:
+        delays = link_ways.ways(given.delay)
 
         def opened(way: str, sockets: str, qos: int) -> AbstractContextManager[traffic_run.Way]:
             return link_ways.opened(way, sockets, qos, delays[way])
 
-        traffic_run.main(options, [*delays], opened)
+        traffic_run.main(given, [*delays], opened)
         return
-    windows = options.window if options.qos else [0]
-    results: dict[Way, list[dict[str, float]]] = {
-        way: [] for way in product(options.sessions, windows, options.spool)
-    }
-    for _ in range(options.rounds):
-        for (sessions, window, spool), found in results.items():
-            found.append(
-                measure(sessions, options.publishers, options.payload, window, options.seconds, spool)
-            )
+
+    def measured(way: Way) -> dict[str, float]:
+        sessions, window, spool = way
+        return measure(sessions, given.publishers, given.payload, window, given.seconds, spool)
+
+    windows = given.window if given.qos else [0]
+    results = in_turn(given.rounds, product(given.sessions, windows, given.spool), measured)
     print(machine())
-    print(
-        f"{'sessions':>8} {'at once':>8} {'spool':>8} {'messages/s':>11} {'first node us':>14}"
-        f" {'second node us':>15} {'ratio':>6} {'ratio':>6}"
-    )
+    print(heading("sessions", 8, COLUMNS))
     for way, found in results.items():
         sessions, window, spool = way
-        rate, first, second = (median([f[key] for f in found]) for key in ("rate", "node_0", "node_1"))
-        print(
-            f"{sessions:8} {window or 'QoS 0':>8} {spool:>8} {rate:11,.0f} {first:14.2f} {second:15.2f}"
-            f" {_ratio(results, way, 'node_0')} {_ratio(results, way, 'node_1')}"
-        )
+        figures = [median(each[key] for each in found) for key in ("rate", "node_0", "node_1")]
+        ratios = [_ratio(results, way, key) for key in ("node_0", "node_1")]
+        print(line(f"{sessions:8}", 8, COLUMNS, [str(window or "QoS 0"), spool, *figures, *ratios]))
     print(json.dumps([[*way, found] for way, found in results.items()]))
+
+
+COLUMNS = (
+    Column("at once", 8, ""),
+    Column("spool", 8, ""),
+    Column("messages/s", 11, ",.0f"),
+    Column("first node us", 14, ".2f"),
+    Column("second node us", 15, ".2f"),
+    Column("ratio", 6, ".2f"),
+    Column("ratio", 6, ".2f"),
+)
 
 
 Way = tuple[int, int, str]
 """Sessions, messages at once (0: QoS 0), mode of the spool."""
 
 
-def _ratio(results: dict[Way, list[dict[str, float]]], way: Way, key: str) -> str:
+def _ratio(results: dict[Way, list[dict[str, float]]], way: Way, key: str) -> float:
     """CPU of a node beside that of the first mode, round by round: the median."""
     sessions, window, _ = way
     first = next(found for other, found in results.items() if other[:2] == (sessions, window))
-    return f"{median([f[key] / g[key] for f, g in zip(results[way], first, strict=True)]):6.2f}"
+    return median(f[key] / g[key] for f, g in zip(results[way], first, strict=True))
 
 
 if __name__ == "__main__":

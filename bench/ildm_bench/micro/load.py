@@ -9,12 +9,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import subprocess
 import sys
 import time
 from collections.abc import Callable
 from typing import Any, cast
 
-from ildm.mqtt import Connect, PacketType, Publish, Subscribe, Subscription, Version
+from ildm.mqtt import Publish, Version
+from ildm_bench.clients import Bare
 
 TICK = 0.0005
 
@@ -34,55 +36,30 @@ class Topic:
         return self.received_bytes // len(self.frame)
 
 
-class Client:
+class Client(Bare):
     """One connection; a subscriber counts what comes after its SUBACK."""
 
-    def __init__(self, topic: Topic, client_id: str, subscribe: bool, ready: asyncio.Future[None]) -> None:
+    def __init__(self, topic: Topic, client_id: str, subscribe: bool) -> None:
+        super().__init__(client_id, topic.name if subscribe else None)
         self.topic = topic
         self.subscribe = subscribe
-        self.client_id = client_id
-        self.ready = ready
-        self.transport: Any = None
-        self.writable = True
-
-    def connection_made(self, transport: Any) -> None:
-        self.transport = transport
-        transport.write(Connect(client_id=self.client_id, keep_alive=0).encode())
 
     def data_received(self, data: bytes) -> None:
         if self.ready.done():
             self.topic.received_bytes += len(data)
-            return
-        if data[0] >> 4 == PacketType.CONNACK and self.subscribe:
-            wanted = Subscribe(packet_id=1, subscriptions=[Subscription(topic_filter=self.topic.name)])
-            self.transport.write(wanted.encode(Version.V311))
-            return
-        self.ready.set_result(None)
-
-    def eof_received(self) -> None:
-        pass
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if not self.ready.done():
-            self.ready.set_exception(ConnectionError(f"{self.client_id} was not accepted"))
-
-    def pause_writing(self) -> None:
-        self.writable = False
-
-    def resume_writing(self) -> None:
-        self.writable = True
+        else:
+            super().data_received(data)
 
 
 async def run(options: argparse.Namespace) -> dict[str, float]:
     """Load for ``seconds`` after a warm-up; rates per second."""
-    loop = asyncio.get_running_loop()
     topics = [Topic(f"topic{i + 1}", options.payload) for i in range(options.topics)]
     clients: list[Client] = []
     for topic in topics:
         for kind, count in (("s", options.subscribers), ("p", options.publishers)):
             for number in range(count):
-                client = Client(topic, f"{topic.name}-{kind}{number}", kind == "s", loop.create_future())
-                await loop.create_connection(lambda client=client: client, "127.0.0.1", options.port)  # type: ignore[misc]
+                client = Client(topic, f"{topic.name}-{kind}{number}", kind == "s")
+                await client.connect(options.port)
                 await client.ready
                 clients.append(client)
         topic.subscribers = options.subscribers
@@ -120,6 +97,31 @@ async def run(options: argparse.Namespace) -> dict[str, float]:
     return {"ingress": sent / passed, "egress": received / passed, "seconds": passed}
 
 
+def put_on(
+    port: int, begin: Callable[[int], None], end: Callable[[], None], **options: Any
+) -> dict[str, float]:
+    """The load by a process of its own; ``begin``, with its pid, and ``end`` are called around what counts.
+
+    Raises:
+        RuntimeError: it failed.
+    """
+    command = [sys.executable, "-m", "ildm_bench.micro.load", "--port", str(port)]
+    command += [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    found: dict[str, float] = {}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        for line in child.stdout:
+            if line == "measuring\n":
+                begin(child.pid)
+            elif line == "measured\n":
+                end()
+            else:
+                found = json.loads(line)
+    if not found:
+        raise RuntimeError("the load generator failed")
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, required=True)
@@ -131,15 +133,17 @@ def main() -> None:
     parser.add_argument("--warm-up", type=float, default=1.0, help="seconds")
     parser.add_argument("--seconds", type=float, default=4.0)
     options = parser.parse_args()
-    factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        print(json.dumps(runner.run(run(options))))
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
     try:
         import uvloop  # noqa: PLC0415 - not on every platform
-
-        factory = cast("Callable[[], asyncio.AbstractEventLoop]", uvloop.new_event_loop)
     except ImportError:
         print("uvloop is not installed: the load is slower", file=sys.stderr)
-    with asyncio.Runner(loop_factory=factory) as runner:
-        print(json.dumps(runner.run(run(options))))
+        return asyncio.new_event_loop
+    return cast("Callable[[], asyncio.AbstractEventLoop]", uvloop.new_event_loop)
 
 
 if __name__ == "__main__":

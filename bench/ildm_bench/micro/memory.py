@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import resource
@@ -12,54 +11,22 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from ildm.config import Config
-from ildm.mqtt import Connect
 from ildm.net.server import descriptors_for_clients
 from ildm.testing.live.brokers import Mosquitto
-from ildm_bench.micro.measure import machine, resident_bytes
+from ildm_bench.clients import Bare
+from ildm_bench.micro.measure import machine, options, pid_of, resident_bytes
 from ildm_bench.micro.relay import relay, start
 
 BATCH = 200
-ACCEPTED = b"\x20\x02\0\0"
-"""CONNACK (MQTT 3.2)."""
-
-
-class Idle:
-    """A client that connects, is accepted and stays."""
-
-    def __init__(self, client_id: str, accepted: asyncio.Future[None]) -> None:
-        self.client_id = client_id
-        self.accepted = accepted
-
-    def connection_made(self, transport: asyncio.Transport) -> None:
-        transport.write(Connect(client_id=self.client_id, keep_alive=600).encode())
-
-    def data_received(self, data: bytes) -> None:
-        if self.accepted.done():
-            return
-        if data.startswith(ACCEPTED):
-            self.accepted.set_result(None)
-        else:
-            self.accepted.set_exception(ConnectionError(f"{self.client_id} was refused: {data.hex(' ')}"))
-
-    def eof_received(self) -> None:
-        pass
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if not self.accepted.done():
-            self.accepted.set_exception(ConnectionError(f"{self.client_id} was not accepted"))
 
 
 async def connect(port: int, count: int, pid: int) -> tuple[int, int]:
     """Resident bytes of the node before and after ``count`` clients have connected."""
-    loop = asyncio.get_running_loop()
     before = resident_bytes(pid)
     for start_ in range(0, count, BATCH):
-        waiting = []
-        for number in range(start_, min(count, start_ + BATCH)):
-            client = Idle(f"idle-{number}", loop.create_future())
-            await loop.create_connection(lambda client=client: client, "127.0.0.1", port)  # type: ignore[misc]
-            waiting.append(client.accepted)
-        await asyncio.gather(*waiting)
+        names = range(start_, min(count, start_ + BATCH))
+        clients = [await Bare(f"idle-{number}", keep_alive=600).connect(port) for number in names]
+        await asyncio.gather(*(client.ready for client in clients))
     await asyncio.sleep(1)
     return before, resident_bytes(pid)
 
@@ -75,24 +42,23 @@ def clients_possible(algorithm: str) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = options(__doc__)
     parser.add_argument("--clients", type=int, default=10_000)
     parser.add_argument("--algorithm", choices=("none", "pf", "sf"), default="sf")
-    options = parser.parse_args()
-    possible = clients_possible(options.algorithm)
-    if possible < options.clients:
+    given = parser.parse_args()
+    possible = clients_possible(given.algorithm)
+    if possible < given.clients:
         print(f"the limit of open files allows for {possible} clients", file=sys.stderr)
-        options.clients = possible
+        given.clients = possible
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         directory = Path(name)
         broker = start(stack, Mosquitto(directory / "broker", tuned=True))
-        node = start(stack, relay(directory, options.algorithm, broker))
-        assert node.process is not None
-        before, after = asyncio.run(connect(node.port, options.clients, node.process.pid))
-    each = (after - before) / options.clients
+        node = start(stack, relay(directory, given.algorithm, broker))
+        before, after = asyncio.run(connect(node.port, given.clients, pid_of(node)))
+    each = (after - before) / given.clients
     print(machine())
-    print(f"{options.clients} idle clients, algorithm {options.algorithm}: {each / 1000:.1f} kB each")
-    print(json.dumps({"clients": options.clients, "before": before, "after": after, "each": each}))
+    print(f"{given.clients} idle clients, algorithm {given.algorithm}: {each / 1000:.1f} kB each")
+    print(json.dumps({"clients": given.clients, "before": before, "after": after, "each": each}))
 
 
 if __name__ == "__main__":

@@ -5,20 +5,17 @@ Each case runs in a process of its own, so that its peak memory is its own.
 
 from __future__ import annotations
 
-import argparse
 import json
-import multiprocessing
 import resource
 import statistics
 import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 
-from ildm_bench.micro.measure import machine
+from ildm_bench.micro.measure import apart, machine, options
 from ildm_bench.sim.routing import Routing, spread, spread_many
 from ildm_bench.sim.scribe import Scribe
 from ildm_bench.sim.tables import Counts, Graph, build, neighbor_counts, random_vectors, table_sizes
@@ -105,9 +102,9 @@ def measured(case: Callable[[int], Figures], repeats: int) -> Figures:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = options(__doc__)
     parser.add_argument("--repeats", type=int, default=3)
-    options = parser.parse_args()
+    repeats = parser.parse_args().repeats
     cases: dict[str, Callable[[int], Figures]] = {
         "100,000 nodes": partial(tables, 100_000, 1),
         "1,000,000 nodes": partial(tables, 1_000_000, 1),
@@ -116,10 +113,8 @@ def main() -> None:
         "Scribe, 100,000 nodes": partial(scribe, 100_000, 100, 1000),
     }
     print(machine())
-    spawn = multiprocessing.get_context("spawn")
     for name, case in cases.items():
-        with ProcessPoolExecutor(1, spawn) as process:
-            figures = process.submit(measured, case, options.repeats).result()
+        figures = apart(measured, case, repeats)
         print(f"{name}: " + ", ".join(f"{key} {value:.4g}" for key, value in figures.items()))
         print(json.dumps({"case": name, **figures}))
 

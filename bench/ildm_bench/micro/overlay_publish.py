@@ -30,8 +30,9 @@ from ildm_algorithms.atm_tbps import AtmTbps
 from ildm_algorithms.sg_tbps import SgTbps
 from ildm_algorithms.stla import Stla
 from ildm_algorithms.tbps import TopicBased
-from ildm_bench.micro.measure import cpu_seconds, machine
-from ildm_bench.micro.overlay_sites import Client, connected, figures, overlay, sites, until
+from ildm_bench.clients import Client
+from ildm_bench.micro.measure import Usage, machine, pid_of
+from ildm_bench.micro.overlay_sites import connected, figures, overlay, sites, until
 
 ALGORITHMS: dict[str, type[TopicBased[Any]]] = {"sg_tbps": SgTbps, "atm_tbps": AtmTbps, "stla": Stla}
 NODES = 5
@@ -191,12 +192,11 @@ async def run(nodes: list[NodeProcess], topics: int, qos: int, seconds: float) -
     gateway = await connected(Client, nodes[0], "gateway")
     await steady(gateway, topics, qos, 5.0)
     await asyncio.sleep(2.0)
-    pids = [node.process.pid for node in nodes if node.process is not None]
-    before = [cpu_seconds(pid) for pid in pids]
     sent, received = figures(nodes)["algorithm_out"], sum(listener.received for listener in listeners)
+    usage = Usage(*map(pid_of, nodes))
     messages = await steady(gateway, topics, qos, seconds)
     await asyncio.sleep(1.0)
-    used = [cpu_seconds(pid) - cpu for pid, cpu in zip(pids, before, strict=True)]
+    used = usage.used()
     deliveries = sum(listener.received for listener in listeners) - received
     return {
         "us at publisher": round(1e6 * used[0] / messages, 1),

@@ -20,12 +20,13 @@ with what was sent:
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
+import itertools
 import json
+import math
+import os
 import signal
-import sys
 import time
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -33,8 +34,9 @@ from typing import Any, Literal
 from ildm.mqtt import Publish
 from ildm.testing.live.node import NodeProcess
 from ildm.testing.live.process import ProcessError
-from ildm_bench.micro.measure import machine, median
-from ildm_bench.micro.overlay_sites import Client, connected, figures, sites, until, whole
+from ildm_bench.clients import Arrived, Client, paced
+from ildm_bench.micro.measure import in_turn, machine, median, options, pid_of
+from ildm_bench.micro.overlay_sites import connected, figures, sites, until, whole
 
 TOPIC = "recovery"
 LATE = 0.25
@@ -46,17 +48,17 @@ Failure = Literal["kill", "hang"]
 class Numbered(Client):
     """Publishes numbers, and notes when which has come: (QoS, number) -> arrivals."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, client_id: str, arrived: Arrived | None = None) -> None:
+        super().__init__(client_id, arrived)
         self.got: dict[tuple[int, int], list[float]] = {}
 
     def arrived(self, message: Publish) -> None:
         key = message.payload[0], int(message.payload[1:])
         self.got.setdefault(key, []).append(time.monotonic())
 
-    def send(self, qos: int, number: int) -> None:
+    def number(self, qos: int, number: int) -> None:
         """Publish one number; its acknowledgement is not waited for."""
-        self.publish(TOPIC, bytes((qos,)) + b"%d" % number, qos)
+        self.send(TOPIC, bytes((qos,)) + b"%d" % number, qos)
 
 
 async def run(
@@ -70,22 +72,17 @@ async def run(
     sent: dict[tuple[int, int], float] = {}
 
     async def load(duration: float) -> None:
-        began, count = time.monotonic(), 0
-        while count < rate * duration:
-            await asyncio.sleep(max(0.0, began + count / rate - time.monotonic()))
+        async for _ in paced(rate, math.ceil(rate * duration)):
             number = len(sent) // 2
             for qos in (0, 1):
-                publisher.send(qos, number)
+                publisher.number(qos, number)
                 sent[qos, number] = time.monotonic()
-            count += 1
 
     await load(1.0)  # the publisher's keys join
     start = await asyncio.to_thread(figures, living)
     await load(seconds)
     before = await asyncio.to_thread(figures, living)
-    process = nodes[victim].process
-    assert process is not None
-    process.send_signal(signal.SIGKILL if failure == "kill" else signal.SIGSTOP)
+    os.kill(pid_of(nodes[victim]), signal.SIGKILL if failure == "kill" else signal.SIGSTOP)
     failed = time.monotonic()
     await load(seconds)
     after = await asyncio.to_thread(figures, living)
@@ -139,26 +136,23 @@ def measure(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = options(__doc__, rounds=3, seconds=10.0)
     parser.add_argument("--nodes", type=int, default=9)
     parser.add_argument("--rate", type=float, default=50, help="messages of each QoS per second")
-    parser.add_argument("--seconds", type=float, default=10.0, help="of load before, and after the failure")
     parser.add_argument("--failures", nargs="+", choices=["kill", "hang"], default=["kill", "hang"])
-    parser.add_argument("--rounds", type=int, default=3, help="each with another node to fail")
     parser.add_argument("--ping-interval", type=float, default=2.0, help="of the overlay, s")
-    options = parser.parse_args()
-    results: dict[str, list[dict[str, float]]] = {failure: [] for failure in options.failures}
-    plugin = {"overlay": {"ping_interval": options.ping_interval}}
-    for round_ in range(options.rounds):
-        for failure, found in results.items():
-            print(f"round {round_ + 1} of {options.rounds}: {failure}", file=sys.stderr, flush=True)
-            victim = 1 + round_ * 3 % (options.nodes - 1)
-            found.append(
-                measure(options.nodes, victim, failure, options.rate, options.seconds, plugin)  # type: ignore[arg-type]
-            )
+    given = parser.parse_args()
+    plugin = {"overlay": {"ping_interval": given.ping_interval}}
+    victims = {failure: itertools.count(0, 3) for failure in given.failures}
+
+    def measured(failure: Failure) -> dict[str, float]:
+        victim = 1 + next(victims[failure]) % (given.nodes - 1)
+        return measure(given.nodes, victim, failure, given.rate, given.seconds, plugin)
+
+    results = in_turn(given.rounds, given.failures, measured, lambda found: f"lost {found['lost_qos1']:g}")
     print(machine())
     for failure, found in results.items():
-        print(f"{failure}: " + ", ".join(f"{key} {median([f[key] for f in found]):.4g}" for key in found[0]))
+        print(f"{failure}: " + ", ".join(f"{key} {median(f[key] for f in found):.4g}" for key in found[0]))
     print(json.dumps(results))
 
 

@@ -5,7 +5,6 @@ Two simulated nodes; the CPU time of each call of either, from the subscription 
 
 from __future__ import annotations
 
-import argparse
 import gc
 import time
 from collections.abc import Callable
@@ -14,7 +13,7 @@ from typing import Any
 from ildm.api import Peer
 from ildm.testing import PluginWorld, SimNode
 from ildm_algorithms.sg_tbps import SgTbps
-from ildm_bench.micro.measure import machine
+from ildm_bench.micro.measure import machine, options
 
 SECONDS = 60.0
 """Virtual ones until all is there."""
@@ -83,7 +82,7 @@ def measure(messages: int) -> tuple[float, float, int]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = options(__doc__)
     parser.add_argument("--messages", type=int, default=100_000)
     arguments = parser.parse_args()
     print(machine())

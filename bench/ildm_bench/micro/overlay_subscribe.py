@@ -7,16 +7,17 @@ subscribes, all its SUBSCRIBE packets at once. Round trips in milliseconds befor
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import statistics
+import sys
 import time
 from typing import Any
 
-from ildm.mqtt import Connect, Subscribe, Subscription, Version
+from ildm.mqtt import Subscribe, Subscription, Version
 from ildm.testing.live.node import NodeProcess
-from ildm_bench.micro.measure import cpu_seconds, machine
+from ildm_bench.clients import Bare, came_true, paced
+from ildm_bench.micro.measure import Usage, machine, options, pid_of
 from ildm_bench.micro.overlay_recovery import TOPIC, Numbered
 from ildm_bench.micro.overlay_sites import connected, figures, sites, until, whole
 
@@ -25,34 +26,16 @@ BATCH = 500
 """Filters in one SUBSCRIBE."""
 
 
-class Greedy(asyncio.Protocol):
-    """Connects; takes no notice of anything but that something has come back."""
-
-    def __init__(self) -> None:
-        self.transport: Any = None
-        self.answered = asyncio.get_running_loop().create_future()
-
-    def connection_made(self, transport: Any) -> None:
-        self.transport = transport
-        transport.write(Connect(client_id="greedy", keep_alive=0).encode(Version.V311))
-
-    def data_received(self, data: bytes) -> None:
-        if not self.answered.done():
-            self.answered.set_result(None)
-
-
 async def round_trips(client: Numbered, rate: float, end: asyncio.Future[Any]) -> list[float]:
     """Milliseconds of each message to oneself until ``end``; 10 s for those that did not come."""
     sent: dict[int, float] = {}
     client.got.clear()
-    began = time.monotonic()
-    while not end.done():
-        await asyncio.sleep(max(0.0, began + len(sent) / rate - time.monotonic()))
-        sent[len(sent)] = time.monotonic()
-        client.send(0, len(sent) - 1)
-    give_up = time.monotonic() + 10
-    while len(client.got) < len(sent) and time.monotonic() < give_up:  # noqa: ASYNC110
-        await asyncio.sleep(0.05)
+    async for number in paced(rate, sys.maxsize):
+        if end.done():
+            break
+        sent[number] = time.monotonic()
+        client.number(0, number)
+    await came_true(lambda: len(client.got) >= len(sent), 10.0)
     return [1000 * (client.got.get((0, n), [at + 10.0])[0] - at) for n, at in sent.items()]
 
 
@@ -72,11 +55,9 @@ async def run(nodes: list[NodeProcess], filters: int, rate: float, seconds: floa
     await asyncio.sleep(2)
     first = nodes[0]
     before = await round_trips(clients[0], rate, asyncio.ensure_future(asyncio.sleep(seconds)))
-    _, greedy = await asyncio.get_running_loop().create_connection(Greedy, *first.address)
-    await greedy.answered
-    process = first.process
-    assert process is not None
-    used, began = cpu_seconds(process.pid), time.monotonic()
+    greedy = await Bare("greedy").connect(first.port)
+    await greedy.ready
+    usage = Usage(pid_of(first))
 
     async def subscribe() -> float:
         names = [f"site/dev{number:05}/temp" for number in range(filters)]
@@ -87,7 +68,7 @@ async def run(nodes: list[NodeProcess], filters: int, rate: float, seconds: floa
             )
         while await asyncio.to_thread(asked, first) < filters:  # noqa: ASYNC110
             await asyncio.sleep(1.0)
-        return time.monotonic() - began
+        return usage.passed()
 
     task = asyncio.ensure_future(subscribe())
     during = await round_trips(clients[0], rate, task)
@@ -96,7 +77,7 @@ async def run(nodes: list[NodeProcess], filters: int, rate: float, seconds: floa
         "before ms": shown(before),
         "during ms": shown(during),
         "all in after s": round(await task, 1),
-        "CPU s": round(cpu_seconds(process.pid) - used, 1),
+        "CPU s": round(usage.used()[0], 1),
     }
 
 
@@ -111,14 +92,13 @@ def measure(filters: int, rate: float, seconds: float) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = options(__doc__, seconds=5.0)
     parser.add_argument("--filters", type=int, nargs="+", default=[1_000, 10_000])
     parser.add_argument("--rate", type=float, default=100, help="messages of the innocent client per second")
-    parser.add_argument("--seconds", type=float, default=5.0, help="that are measured before")
-    options = parser.parse_args()
+    given = parser.parse_args()
     print(f"{machine()}; topic {TOPIC}")
-    for filters in options.filters:
-        print(json.dumps(measure(filters, options.rate, options.seconds)), flush=True)
+    for filters in given.filters:
+        print(json.dumps(measure(filters, given.rate, given.seconds)), flush=True)
 
 
 if __name__ == "__main__":

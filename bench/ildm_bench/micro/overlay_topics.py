@@ -8,15 +8,14 @@ first node; ``messages`` are those between nodes for each one published, pings a
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
-import time
 from typing import Any
 
 from ildm.testing.live.node import NodeProcess
-from ildm_bench.micro.measure import cpu_seconds, machine, resident_bytes
-from ildm_bench.micro.overlay_sites import Client, connected, figures, overlay, sites, until
+from ildm_bench.clients import Client
+from ildm_bench.micro.measure import Usage, machine, options, pid_of, resident_bytes
+from ildm_bench.micro.overlay_sites import connected, figures, overlay, sites, until
 
 LISTENERS = ("nobody", "site/#", "100 exact")
 WINDOW = 200
@@ -32,7 +31,7 @@ async def publish(client: Client, topics: int) -> None:
     """One message on each topic; returns when all are acknowledged."""
     for number in range(topics):
         await client.until(lambda: client.under_way < WINDOW)
-        client.publish(topic(number), b"21.5", 1)
+        client.send(topic(number), b"21.5", 1)
     await client.until(lambda: not client.under_way)
 
 
@@ -47,18 +46,17 @@ async def run(nodes: list[NodeProcess], topics: int, listeners: str) -> dict[str
     await asyncio.sleep(QUIET)
     gateway = await connected(Client, nodes[0], "gateway")
     result: dict[str, Any] = {"topics": topics, "listeners": listeners}
-    assert nodes[0].process is not None
-    pid = nodes[0].process.pid
+    pid = pid_of(nodes[0])
     before = resident_bytes(pid)
     for phase in ("opening", "again"):
-        cpu, sent, received = cpu_seconds(pid), figures(nodes)["algorithm_out"], listener.received
-        began = time.monotonic()
+        sent, received = figures(nodes)["algorithm_out"], listener.received
+        usage = Usage(pid)
         await publish(gateway, topics)
-        elapsed = time.monotonic() - began
+        elapsed = usage.passed()
         await asyncio.sleep(QUIET)
         result[phase] = {
             "s": elapsed,
-            "cpu s": cpu_seconds(pid) - cpu,
+            "cpu s": usage.used()[0],
             "messages": (figures(nodes)["algorithm_out"] - sent) / topics,
             "delivered": listener.received - received,
         }
@@ -79,13 +77,13 @@ def measure(topics: int, listeners: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = options(__doc__)
     parser.add_argument("--topics", type=int, nargs="+", default=[1_000])
     parser.add_argument("--listeners", choices=LISTENERS, nargs="+", default=LISTENERS)
-    options = parser.parse_args()
+    given = parser.parse_args()
     print(machine())
-    for topics in options.topics:
-        for listeners in options.listeners:
+    for topics in given.topics:
+        for listeners in given.listeners:
             print(json.dumps(measure(topics, listeners)), flush=True)
 
 

@@ -12,7 +12,6 @@ import argparse
 import json
 import os
 import socket
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -23,9 +22,10 @@ from typing import Any
 from ildm.testing.live.brokers import Mosquitto
 from ildm.testing.live.node import NodeProcess
 from ildm.testing.live.ports import LOOPBACK, free_port
-from ildm.testing.live.process import ManagedProcess, Placement, ProcessError, reaper
+from ildm.testing.live.process import Placement, ProcessError, reaper
 from ildm.testing.live.reaper import clear_up
-from ildm_bench.micro.measure import machine, median
+from ildm_bench.micro.load import put_on
+from ildm_bench.micro.measure import Column, heading, in_turn, line, machine, median, options, pid_of, run_ns
 from ildm_bench.testbed.cgroups import Cgroups, enter_command, find_cgroups
 from ildm_bench.testbed.leftovers import give_up_name, new_name
 
@@ -42,13 +42,6 @@ def become(port: int, command: list[str]) -> None:
     os.set_inheritable(LISTENING, True)
     os.environ.update(LISTEN_FDS="1", LISTEN_PID=str(os.getpid()))
     os.execvp(command[0], command)
-
-
-def cpu_of_threads(running: ManagedProcess) -> float:
-    """CPU seconds of the threads of a process that live; in nanoseconds, as small quotas are few ticks."""
-    assert running.process is not None
-    tasks = Path(f"/proc/{running.process.pid}/task").iterdir()
-    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
 
 class Nodes:
@@ -117,7 +110,7 @@ class Nodes:
         give_up_name(self._name)
 
     def _times(self) -> Figures:
-        return {name: cpu_of_threads(node) for name, node in self.all.items()}
+        return {name: run_ns(pid_of(node)) / 1e9 for name, node in self.all.items()}
 
     def _limit(self, names: Sequence[str], cores: float | None) -> None:
         if self._cgroups is not None:
@@ -125,10 +118,10 @@ class Nodes:
                 self._cgroups.limit(self._cgroups.make("site", name), cores)
 
 
-def relayed(count: int, options: argparse.Namespace) -> Figures:
+def relayed(count: int, given: argparse.Namespace) -> Figures:
     """So many nodes on one port (0: the broker alone): deliveries per second, CPU (us) for each."""
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
-        nodes = Nodes(Path(name), options.cores)
+        nodes = Nodes(Path(name), given.cores)
         stack.callback(nodes.close)
         broker = Mosquitto(Path(name) / "broker", tuned=True, place=nodes.place("broker"))
         stack.callback(broker.kill)
@@ -136,19 +129,21 @@ def relayed(count: int, options: argparse.Namespace) -> Figures:
         port = free_port() if count else broker.port
         for number in range(count):
             nodes.start(f"node-{number}", broker.port, None, port)
-        command = [sys.executable, "-m", "ildm_bench.micro.load", "--port", str(port)]
-        command += ["--seconds", str(options.seconds), "--window", str(options.window)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
-            assert child.stdout is not None
-            if child.stdout.readline() != "measuring\n":
-                raise RuntimeError("the load generator failed")
-            small = options.machine is not None
-            together = options.machine * options.cores if small else None
+        before, used, brokers = 0, list[float](), 0.0
+
+        def begin(_: int) -> None:
+            nonlocal before
+            small = given.machine is not None
+            together = given.machine * given.cores if small else None
             nodes.begin([*nodes.all, "broker"] if small else list(nodes.all), together)
-            before = cpu_of_threads(broker)
-            child.stdout.readline()
-            used, brokers = list(nodes.used().values()), cpu_of_threads(broker) - before
-            found = json.loads(child.stdout.read())
+            before = run_ns(pid_of(broker))
+
+        def end() -> None:
+            nonlocal brokers
+            used.extend(nodes.used().values())
+            brokers = (run_ns(pid_of(broker)) - before) / 1e9
+
+        found = put_on(port, begin, end, seconds=given.seconds, window=given.window)
     each = 1e6 / found["egress"] / found["seconds"]
     figures = {"nodes": sum(used), "busiest": max(used, default=0.0), "broker": brokers}
     return {"rate": found["egress"], **{part: seconds * each for part, seconds in figures.items()}}
@@ -157,34 +152,30 @@ def relayed(count: int, options: argparse.Namespace) -> Figures:
 def report(results: dict[Any, list[Figures]], first: Callable[[Any], Any]) -> None:
     """Medians over the rounds; ``ratio``: of the rates in each round, to those of the way ``first`` gives."""
     names = list(next(iter(results.values()))[0])
-    print(f"{'':>12} {'ratio':>7} " + " ".join(f"{name:>10}" for name in names))
+    columns = [Column("ratio", 7, ".2f"), *(Column(name, 10, ",.2f") for name in names)]
+    print(heading("", 12, columns))
     for way, found in results.items():
         pairs = zip(found, results[first(way)], strict=True)
-        ratio = median([one["rate"] / other["rate"] for one, other in pairs])
-        values = " ".join(f"{median([each[name] for each in found]):10,.2f}" for name in names)
-        print(f"{way!s:>12} {ratio:7.2f} {values}")
+        ratio = median(one["rate"] / other["rate"] for one, other in pairs)
+        values = [median(each[name] for each in found) for name in names]
+        print(line(f"{way!s:>12}", 12, columns, [ratio, *values]))
     print(json.dumps([[way, found] for way, found in results.items()]))
 
 
 def main() -> None:
     if sys.argv[1:2] == ["become"]:
         become(int(sys.argv[2]), sys.argv[3:])
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = options(__doc__, rounds=3, seconds=3.0)
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2, 4], help="0: none")
     parser.add_argument("--cores", type=float, help="of a core, for each node")
     parser.add_argument("--machine", type=float, help="cores of a machine of such cores; needs --cores")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--window", type=int, default=20)
-    options = parser.parse_args()
-    if options.machine is not None and options.cores is None:
+    given = parser.parse_args()
+    if given.machine is not None and given.cores is None:
         parser.error("--machine needs --cores")
     print(machine())
-    results: dict[Any, list[Figures]] = {count: [] for count in options.processes}
-    for _ in range(options.rounds):
-        for count, found in results.items():
-            found.append(relayed(count, options))
-    report(results, lambda _: options.processes[0])
+    results = in_turn(given.rounds, given.processes, lambda count: relayed(count, given))
+    report(results, lambda _: given.processes[0])
 
 
 if __name__ == "__main__":

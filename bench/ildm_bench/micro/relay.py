@@ -14,10 +14,8 @@ import argparse
 import json
 import os
 import re
-import subprocess
-import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,7 +27,8 @@ from ildm.testing.live.node import NodeProcess
 from ildm.testing.live.process import ManagedProcess
 from ildm_bench.micro import traffic_run
 from ildm_bench.micro.hooks import HOOKS, choice, install
-from ildm_bench.micro.measure import cpu_seconds, machine, median
+from ildm_bench.micro.load import put_on
+from ildm_bench.micro.measure import Column, Usage, heading, in_turn, line, machine, median, options, pid_of
 from ildm_bench.micro.traffic_run import SOCKETS
 from ildm_bench.testbed.front import HaproxyProcess
 
@@ -110,84 +109,76 @@ def opened(way: str, sockets: str, qos: int) -> Iterator[traffic_run.Way]:
         yield traffic_run.Way(port, port, processes)
 
 
-def load(port: int, seconds: float, pids: list[int]) -> dict[str, float]:
-    """One run of the load; adds the CPU seconds of each process while it was measured."""
-    command = [sys.executable, "-m", "ildm_bench.micro.load", "--port", str(port), "--seconds", str(seconds)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
-        assert child.stdout is not None
-        before: list[float] = []
-        after: list[float] = []
-        result: dict[str, float] = {}
-        for line in child.stdout:
-            if line == "measuring\n":
-                before = [cpu_seconds(pid) for pid in [*pids, child.pid]]
-            elif line == "measured\n":
-                after = [cpu_seconds(pid) for pid in [*pids, child.pid]]
-            else:
-                result = json.loads(line)
-    if not result:
-        raise RuntimeError("the load generator failed")
-    for name, start_, end in zip(
-        ("broker", "relay", "load")[-len(after) :] if len(after) == 3 else ("broker", "load"),
-        before,
-        after,
-        strict=True,
-    ):
-        result[f"cpu_{name}"] = end - start_
-    return result
+def load(port: int, seconds: float, pids: Sequence[int]) -> dict[str, float]:
+    """One run of the load; adds the CPU seconds of broker, relay (if there is one) and load meanwhile."""
+    usage = Usage()
+    used: list[float] = []
+
+    def begin(pid: int) -> None:
+        nonlocal usage
+        usage = Usage(*pids, pid)
+
+    result = put_on(port, begin, lambda: used.extend(usage.used()), seconds=seconds)
+    roles = ("broker", "relay", "load") if len(pids) == 2 else ("broker", "load")
+    return result | {f"cpu_{role}": cpu for role, cpu in zip(roles, used, strict=True)}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=4.0)
+    parser = options(__doc__, rounds=5, seconds=4.0)
     parser.add_argument("--ways", nargs="+", type=way_of, metavar="WAY", help=", ".join((*WAYS, *HOOKS)))
     parser.add_argument("--hooks", action="store_true", help=f"the ways {', '.join(HOOK_WAYS)}")
     traffic_run.arguments(parser)
-    options = parser.parse_args()
-    if options.traffic:
-        traffic_run.main(options, options.ways or TRAFFIC_WAYS, opened)
+    given = parser.parse_args()
+    if given.traffic:
+        traffic_run.main(given, given.ways or TRAFFIC_WAYS, opened)
         return
-    options.ways = options.ways or (HOOK_WAYS if options.hooks else WAYS)
-    results: dict[str, list[dict[str, float]]] = {way: [] for way in options.ways}
+    ways = given.ways or (HOOK_WAYS if given.hooks else WAYS)
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         directory = Path(name)
         broker = start(stack, Mosquitto(directory / "broker", tuned=True))
-        relays = {way: start(stack, relay(directory, way, broker)) for way in options.ways if way != "direct"}
-        for round_ in range(options.rounds):
-            for way in options.ways:
-                path = [broker, relays[way]] if way in relays else [broker]
-                pids = [child.process.pid for child in path if child.process is not None]
-                results[way].append(load(path[-1].port, options.seconds, pids))
-                print(f"round {round_ + 1} {way}: {results[way][-1]['egress']:,.0f}/s", file=sys.stderr)
+        relays = {way: start(stack, relay(directory, way, broker)) for way in ways if way != "direct"}
+
+        def measure(way: str) -> dict[str, float]:
+            path = [broker, relays[way]] if way in relays else [broker]
+            return load(path[-1].port, given.seconds, [pid_of(each) for each in path])
+
+        results = in_turn(given.rounds, ways, measure, lambda found: f"{found['egress']:,.0f}/s")
     report(results)
+
+
+COLUMNS = (
+    Column("egress/s", 10, ",.0f"),
+    Column("/haproxy", 9, ".2f"),
+    Column("relay us/msg", 13, ".2f"),
+    Column("/haproxy", 9, ".2f"),
+    Column("us/PUBLISH", 11, ".2f"),
+    Column("broker us/msg", 14, ".2f"),
+)
 
 
 def report(results: dict[str, list[dict[str, float]]]) -> None:
     """Medians over the rounds, beside HAProxy's: per message delivered, and per message published."""
+
+    def us(way: str, process: str, per: str = "egress") -> float:
+        """CPU of a process for each message; none without the process."""
+        rounds = results[way]
+        return median(1e6 * r.get(f"cpu_{process}", 0.0) / (r[per] * r["seconds"]) for r in rounds)
+
     print(machine())
-    print(
-        f"{'way':8} {'egress/s':>10} {'/haproxy':>9} {'relay us/msg':>13} "
-        f"{'/haproxy':>9} {'us/PUBLISH':>11} {'broker us/msg':>14}"
-    )
-    egress = {way: median([r["egress"] for r in rounds]) for way, rounds in results.items()}
-    cpu = {
-        way: median(
-            [1e6 * r["cpu_relay"] / (r["egress"] * r["seconds"]) for r in rounds if "cpu_relay" in r] or [0.0]
-        )
-        for way, rounds in results.items()
-    }
+    print(heading("way", 8, COLUMNS))
+    haproxy = us("haproxy", "relay") if "haproxy" in results else 0.0
     for way, rounds in results.items():
-        broker = median([1e6 * r["cpu_broker"] / (r["egress"] * r["seconds"]) for r in rounds])
         # the ratio within each round, as the machine drifts from round to round
         pairs = zip(rounds, results.get("haproxy", rounds), strict=True)
-        ratio = median([a["egress"] / b["egress"] for a, b in pairs])
-        share = cpu[way] / cpu["haproxy"] if cpu.get("haproxy") else 0.0
-        published = median([1e6 * r.get("cpu_relay", 0.0) / (r["ingress"] * r["seconds"]) for r in rounds])
-        print(
-            f"{way:8} {egress[way]:10,.0f} {ratio:9.2f} {cpu[way]:13.2f} {share:9.2f} {published:11.2f} "
-            f"{broker:14.2f}"
+        values = (
+            median(r["egress"] for r in rounds),
+            median(own["egress"] / other["egress"] for own, other in pairs),
+            us(way, "relay"),
+            us(way, "relay") / haproxy if haproxy else 0.0,
+            us(way, "relay", "ingress"),
+            us(way, "broker"),
         )
+        print(line(way, 8, COLUMNS, values))
     print(json.dumps(results))
 
 

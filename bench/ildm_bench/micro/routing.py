@@ -6,16 +6,23 @@ are spread over all filters, so that of many filters none is in the processor's 
 
 from __future__ import annotations
 
-import argparse
 import gc
 import json
-import multiprocessing
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from ildm.mqtt import CoveringSet, FilterTable
-from ildm_bench.micro.measure import cpu_per_call, machine, resident_bytes
+from ildm_bench.micro.measure import (
+    Column,
+    apart,
+    cpu_per_call,
+    heading,
+    line,
+    machine,
+    options,
+    resident_bytes,
+)
 
 LINKS = 4
 TOPICS = 10_000
@@ -95,12 +102,6 @@ def covering_figures(count: int) -> dict[str, float]:
     }
 
 
-def apart(part: Callable[[int], dict[str, float]], count: int) -> dict[str, float]:
-    """Figures from a process of its own, which holds nothing else."""
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(part, (count,))
-
-
 def _resident() -> int:
     gc.collect()
     return resident_bytes(os.getpid())
@@ -120,22 +121,22 @@ COLUMNS = (
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = options(__doc__)
     parser.add_argument("--filters", type=int, nargs="+", default=[10, 1_000, 100_000])
     parser.add_argument("--no-covering", action="store_true", help="not what is announced to a neighbour")
-    options = parser.parse_args()
+    given = parser.parse_args()
     found: dict[int, dict[str, float]] = {}
-    parts = [table_figures] if options.no_covering else [table_figures, covering_figures]
-    for count in options.filters:
+    parts = [table_figures] if given.no_covering else [table_figures, covering_figures]
+    for count in given.filters:
         found[count] = {}
         for part in parts:
             found[count] |= apart(part, count)
     print(machine())
-    columns = [column for column in COLUMNS if column[0] in next(iter(found.values()))]
-    print(f"{'filters':>11}" + "".join(f"{title:>13}" for _, _, title in columns))
+    shown = [column for column in COLUMNS if column[0] in next(iter(found.values()))]
+    columns = [Column(title, 12, ",.1f") for _, _, title in shown]
+    print(heading("    filters", 11, columns))
     for count, figures in found.items():
-        cells = (f"{figures[name] * factor:13,.1f}" for name, factor, _ in columns)
-        print(f"{count:11,}" + "".join(cells))
+        print(line(f"{count:11,}", 11, columns, [figures[name] * factor for name, factor, _ in shown]))
     print(json.dumps(found))
 
 

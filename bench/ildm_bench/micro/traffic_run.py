@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from ildm.testing.live.process import ManagedProcess
-from ildm_bench.micro.measure import machine, median
+from ildm_bench.micro.measure import machine, median, run_ns
 from ildm_bench.micro.traffic import KINDS, Kind
 from ildm_bench.micro.traffic_load import Load, TrafficError
 
@@ -156,12 +156,6 @@ def measure(kind: Kind, qos: int, rate: float, way: Way, seconds: float, warm_up
 def percentile(values_us: np.ndarray, percent: int) -> float | None:
     """In milliseconds; None of too few values."""
     return float(np.percentile(values_us, percent)) / 1e3 if values_us.size >= FEW[percent] else None
-
-
-def run_ns(pid: int) -> int:
-    """Nanoseconds for which the threads of a process have run: finer than its ticks of 10 ms."""
-    stats = Path(f"/proc/{pid}/task").glob("*/schedstat")
-    return sum(int(stat.read_text().split()[0]) for stat in stats)
 
 
 def table(found: Mapping[Case, Mapping[str, Sequence[Figures | None]]]) -> str:

@@ -182,6 +182,31 @@ def test_commands_measure_as_their_options_say(
     assert asked == [(tmp_path / f"{command}-noisy", full, True, profile, True, 3.0)]
 
 
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        ("patterns --no-pairs", "patterns --no-pairs"),
+        ("patterns --sockets both --overlays", "patterns --overlays --sockets both"),
+        ("link --publishers 10 --qos 0", "link --publishers 10"),
+        ("traffic --kind fan-in --kind devices --qos 1", "traffic --qos 1 --kind fan-in --kind devices"),
+        ("single --sockets both", "single"),
+    ],
+)
+def test_a_command_is_named_by_what_differs_from_the_defaults(
+    words: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, str]] = []
+
+    def produced(result: Result, bench: Bench, full: bool, again: bool) -> tuple[Comparison, Path]:
+        asked.append((result.command, bench.out.name))
+        return comparison(samples.run("way")), bench.out
+
+    monkeypatch.setattr(suite, "produce", produced)
+    done = CliRunner().invoke(app, ["results", *words.split(), "--out", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    assert asked == [(command, slug(command))]
+
+
 def test_l_clients_have_samples_enough_for_a_percentile() -> None:
     short = common.load_scenario(common.SCENARIOS / "pattern-a.yaml").shortened(8)
     found = sampled(short)
