@@ -154,7 +154,7 @@ def _payload_problem(payload: bytes) -> str | None:
 
 
 def _wanted(text: str, options: ContentConfig) -> ContentFilter:
-    """What a text asks for; an expression alone has an empty topic filter."""
+    """The filter of a text; an expression alone has an empty topic filter."""
     prefix = f"{options.root}/"
     topic_filter = ""
     if text.startswith(prefix):

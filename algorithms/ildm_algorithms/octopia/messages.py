@@ -1,4 +1,4 @@
-"""What OctopiA's nodes send each other, and its formats (see :mod:`ildm_algorithms.overlay.wire.codec`).
+"""Messages between OctopiA's nodes, and their formats (see :mod:`ildm_algorithms.overlay.wire.codec`).
 
 ========= ======================= ==================================================================
 HELLO     cluster, region         who the sender is, whom it hears, how far its tables are
@@ -101,7 +101,7 @@ GONE = 3
 
 
 class News(NamedTuple):
-    """What is known of a member."""
+    """A member as the sender knows it."""
 
     member: int
     incarnation: int

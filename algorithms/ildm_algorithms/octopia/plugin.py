@@ -136,7 +136,7 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
         self._receivers = self._by_type()
 
     def _by_type(self) -> dict[type, Callable[[str, Any], None]]:
-        """Who takes each type of message from a node that is known."""
+        """The receiver of each type of message from a node that is known."""
         return {
             Bye: self.members.on_bye,
             Pub: self.casting.on_pub,
@@ -225,7 +225,7 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
         self.members.forget_introducer(f"{host}:{port}")
 
     def on_ildm_stop(self) -> None:
-        """What is under way comes to its end first; then the others are told."""
+        """Wait for messages under way, then tell the others."""
         self._leaving = True
         self.missing.stop()
         self._leave(LOOKS)
@@ -373,7 +373,7 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
         self.casting.lost(node_id)
 
     def _take(self, sender: Peer, data: bytes, direct: bool) -> None:
-        """What another node sends in error is dropped and counted, and does no harm here."""
+        """Take data of another node. Wrong data are dropped and counted, and do no harm here."""
         try:
             self._take_one(sender, CODEC.decode(data), direct)
         except IldmError as error:

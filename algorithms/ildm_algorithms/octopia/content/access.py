@@ -1,8 +1,8 @@
 """Where the rows of an index are found by the value of one attribute.
 
-Each row has one attribute through which it is found. The more seldom messages have a value that leads to the
-row, the better; for want of knowledge of messages that is judged by the rows: values that many ask for are
-taken to be frequent.
+Each row has one attribute through which it is found. The best attribute is the one whose values lead to the
+row in the fewest messages. The index knows no messages, so it judges by its rows: values that many rows ask
+for are taken to be frequent.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Access", "Numbered", "Rows", "key_of_value"]
 
 
 class Numbered(Protocol):
-    """What can be found: each has a number of its own."""
+    """A row that can be found; it has a number of its own."""
 
     @property
     def number(self) -> int: ...
@@ -47,7 +47,7 @@ class _AccessPath(Enum):
     TO = "an upper bound"
     PREFIX = "texts that begin so"
     PRESENT = "any value"
-    """What the row asks of the value is not looked at here."""
+    """The value itself is not looked at here."""
 
 
 class _Place(NamedTuple):
@@ -229,10 +229,9 @@ class Access(Generic[Row]):
             yield from self._numbers(value, value)
 
     def meeting(self, domain: Domain | None) -> Iterator[Rows[Row]]:
-        """The rows whose domain may have a value in common with this one; if it is one of numbers, exactly
-        these but for what is excluded.
+        """The rows whose domain may have a value in common with this one; None: all of them may.
 
-        None: the domain is not known, so that all rows may.
+        If the domain is one of numbers, these are exactly the rows that do, but for excluded values.
         """
         if domain is not None and domain.kind in (Kind.ABSENT, Kind.NOTHING):
             return

@@ -1,4 +1,4 @@
-"""What is known of a message by name: from its topic, its user properties and its payload."""
+"""Attributes of a message: from its topic, its user properties and its payload."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ class AttributeConfig(PluginConfig):
 class AttributeReader:
     """Reads the attributes of messages.
 
-    Texts of topic levels and user properties are numbers and truth values where they look so, as in an
-    expression (:func:`~ildm_algorithms.octopia.content.content.parse_scalar`); texts of JSON stay texts. What
-    is too large for a number, or not finite, is left out.
+    Texts of topic levels and user properties are read as in an expression, so some are numbers or truth
+    values (:func:`~ildm_algorithms.octopia.content.content.parse_scalar`). Texts of JSON stay texts. Numbers
+    that are too large or not finite are left out.
     """
 
     def __init__(self, config: AttributeConfig, count: Callable[[str], None]) -> None:

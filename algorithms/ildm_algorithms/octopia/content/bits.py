@@ -1,8 +1,8 @@
 """Rows that ask for ranges of the same attributes, none of which excludes much by itself, searched together.
 
-Each attribute is cut into slabs at the bounds of the rows. Of each slab it is kept, with a bit for each row,
-which rows have something of it and which have the whole. A message lies in one slab of each attribute: the
-rows that have something of each of these may match it, and those that have the whole of each do.
+Each attribute is cut into slabs at the bounds of the rows. A slab has a bit for each row that has something
+of it, and another for each row that has the whole of it. A message lies in one slab of each attribute. Rows
+that have something of all these slabs may match the message. Rows that have the whole of them do.
 """
 
 from __future__ import annotations

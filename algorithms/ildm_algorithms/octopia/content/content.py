@@ -1,7 +1,7 @@
 """The content language: conjunctions of predicates on the attributes of a message.
 
-A filter of content-based publish/subscribe (OctopiA, section 4) is here a topic filter and an *expression*,
-which stands in one topic level and is therefore written so::
+A filter of content-based publish/subscribe (OctopiA, section 4) is here a topic filter and an *expression*.
+The expression stands in one topic level, and is therefore written so::
 
     price>80&sym=IBM          numbers, texts, true and false; & is "and"
     sym='80'                  quotes make a text of what would be a number, or true or false
@@ -10,11 +10,11 @@ which stands in one topic level and is therefore written so::
     hot&price<5               "hot" is an expression with a name, of the configuration
 
 ``%XX`` (UTF-8) stands for characters that mean something here (``%&=<>!^?'``), in topics (``/+#``), or to
-some broker (``.,*``); ``%`` counts everywhere, also within quotes, where the others mean nothing. Spaces
-around names, operators and values are ignored.
+some broker (``.,*``). Within quotes only ``%`` means something. Spaces around names, operators and values are
+ignored.
 
-A number is a double of IEEE 754, written as in JSON. A predicate holds only if the message has the attribute
-and its value is of the predicate's type; ``!=`` too, which is why ``a!=5`` is not the contrary of ``a=5``.
+A number is a double of IEEE 754, written as in JSON. A predicate, also ``!=``, holds only if the message has
+the attribute and its value is of the predicate's type. So ``a!=5`` is not the contrary of ``a=5``.
 Texts are compared by code point.
 """
 
@@ -84,7 +84,7 @@ class ContentError(IldmError):
 
 
 class ExpressionLimits(NamedTuple):
-    """What an expression may cost those who have to evaluate it."""
+    """Bounds of an expression, for the nodes that have to evaluate it."""
 
     length: int = 1024
     """Characters of its text; four times as many bytes of what :meth:`Expression.format` returns."""
@@ -244,7 +244,7 @@ ANYTHING = Expression()
 
 
 class ContentFilter(NamedTuple):
-    """What a subscription asks for, or what an advertisement announces.
+    """The content of a subscription, or of an advertisement.
 
     It matches a message whose topic the topic filter matches (a valid one, without ``$share/GROUP/``) and
     whose attributes satisfy the expression.
@@ -311,7 +311,7 @@ def parse_names(texts: Mapping[str, str], limits: ExpressionLimits | None = None
 
 
 def parse_scalar(text: str) -> Value:
-    """What a text without quotes stands for: a number as in JSON, ``true``, ``false``, or itself.
+    """The value of a text without quotes: a number as in JSON, ``true``, ``false``, or itself.
 
     A number too large for a double stays a text.
     """
@@ -342,7 +342,7 @@ def show_value(value: Value | None) -> str:
 
 
 def _parts(text: str) -> Iterator[tuple[int, str]]:
-    """What stands between the ``&`` outside of quotes, each with the place where it begins."""
+    """The parts between the ``&`` outside of quotes, each with the place where it begins."""
     start = 0
     quote = -1
     for at, character in enumerate(text):

@@ -31,8 +31,8 @@ Owner = TypeVar("Owner", bound=Hashable)
 BROAD = 0.05
 """If more of the messages than this lead to a row, it is looked for by all its ranges."""
 MANY = 64
-"""Rows found through an attribute before its share of the messages is believed, or by one value of it before
-further ones are looked for by their other ranges."""
+"""Rows found through an attribute before its share of the messages is believed. If one value of it leads to
+so many, further ones are found by their other ranges."""
 
 Ranges = tuple[tuple[str, float, float], ...]
 """(attribute, least, greatest number)."""
@@ -70,9 +70,9 @@ class Row(Generic[Owner]):
         self.place: tuple[object, int] | None = None
         """In a table: where."""
         self.ranges: Ranges = ()
-        """What it asks of numbers, but of those that are known to suit when it is found."""
+        """Ranges of numbers, but those that are known to suit when the row is found."""
         self.others: tuple[Predicate, ...] = ()
-        """What it asks else."""
+        """Its other predicates."""
 
     @property
     def owners(self) -> Mapping[Owner, int]:

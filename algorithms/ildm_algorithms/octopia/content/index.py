@@ -24,9 +24,9 @@ Attributes = Callable[[], Mapping[str, Value]]
 class ContentIndex(Generic[Owner]):
     """Content filters, each held by any number of owners with a QoS (0, 1 or 2).
 
-    ``match`` costs about as much as the filters that match, if these can be found through an attribute with
-    a value, a prefix or a range that few of the others ask for: how many filters there are does not matter.
-    Of those with broad ranges of several attributes it costs some bits for each besides.
+    ``match`` costs about as much as the filters that match, however many there are. For that, these have to
+    be found through an attribute with a value, a prefix or a range that few of the others ask for. A filter
+    with broad ranges of several attributes costs some bits besides.
     """
 
     __slots__ = (
@@ -62,7 +62,7 @@ class ContentIndex(Generic[Owner]):
         return filter in self._rows
 
     def owners(self, filter: ContentFilter) -> dict[Owner, int]:
-        """Who holds a filter, with which QoS, as a copy."""
+        """The owners of a filter with their QoS, as a copy."""
         row = self._rows.get(filter)
         return {} if row is None else dict(row.owners)
 

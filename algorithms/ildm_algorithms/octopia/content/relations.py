@@ -1,8 +1,8 @@
 """How filters relate: which implies which, which covers which, which have messages in common.
 
-What the predicates of an expression say about one attribute is a :class:`Domain`. Closed under all that can
-be said, these are intervals: between two doubles there is a next one, and after a text there is a next one
-(the text and U+0000), so that strict and other bounds become one kind.
+A :class:`Domain` is the set of values with which one attribute satisfies an expression. Domains are
+intervals, because between two doubles there is a next one, and after a text there is a next one (the text and
+U+0000). So strict and other bounds become one kind.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
 
 
 class Kind(Enum):
-    """What values a domain has."""
+    """Which values a domain has."""
 
     ANY = "any"
     """Whatever the message has."""
@@ -78,7 +78,7 @@ class Domain(NamedTuple):
 
     @property
     def prefix(self) -> str | None:
-        """What a text has to begin with, if nothing else is said between the bounds."""
+        """The prefix of all texts in the domain, if the bounds say nothing else."""
         low = self.low
         return low if isinstance(low, str) and low and self.high == _after_all(low) else None
 
@@ -181,7 +181,7 @@ def _contains(a: Domain, b: Domain) -> bool:
 
 
 def _narrowed(domain: Domain | None, predicate: Predicate) -> Domain:
-    """What is left of a domain, None if nothing was said before, under one more predicate."""
+    """The rest of a domain under one more predicate; None: nothing was said before."""
     value, op = predicate.value, predicate.op
     if value is None:
         if op == "!":
@@ -230,7 +230,7 @@ def _compared(op: str, value: float) -> tuple[float, float]:
 
 
 def _bounded(domain: Domain, low: float | str | None, high: float | str | None) -> Domain:
-    """What is left of a domain between two more bounds of its kind."""
+    """The rest of a domain between two more bounds of its kind."""
     lows: list[Any] = [bound for bound in (domain.low, low) if bound is not None]
     highs: list[Any] = [bound for bound in (domain.high, high) if bound is not None]
     narrowed = domain._replace(low=max(lows, default=None), high=min(highs, default=None))

@@ -1,4 +1,4 @@
-"""Who may subscribe to which topics with an expression.
+"""Rules about the topics that a client may subscribe to with an expression.
 
 The local broker's own rules see ``filter/EXPRESSION/TOPIC FILTER`` as any filter and hold besides. These are
 about the topic filter behind the expression, and need not know its place.

@@ -1,9 +1,9 @@
 """Messages on their way through the grid: each copy is kept until all below it have the message.
 
-A *cast* is one spreading of a message from its root: each node that gets a copy hands it on, and
-acknowledges it when all it has handed it to have. Copies that are not acknowledged are sent again; those for
-a node that has died go another way, as a cast of their own below the first, since nodes may have to hand on
-again what they have had.
+A *cast* is one spreading of a message from its root. Each node that gets a copy forwards it, and acknowledges
+it when all receivers of its own copies have acknowledged them. Unacknowledged copies are resent. If a
+receiver has died, its copy becomes a new cast below the first. The new cast is needed because nodes may have
+to forward a message twice.
 """
 
 from __future__ import annotations

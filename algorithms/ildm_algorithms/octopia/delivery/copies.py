@@ -1,4 +1,4 @@
-"""What the local broker gets of a message: a copy for each topic under which local filters want it."""
+"""Copies of a message for the local broker: one for each topic under which local filters want it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The filters of local clients: which content they ask for, and on which topics they get it.
 
-A client subscribes to ``ROOT/EXPRESSION/TOPIC FILTER`` as to any filter, in any MQTT version, and gets
-matching messages on ``ROOT/EXPRESSION/TOPIC``, where the expression is as the client has written it. What a
-client publishes below the root stays with its broker.
+A client subscribes to ``ROOT/EXPRESSION/TOPIC FILTER`` as to any filter, in any MQTT version. It gets
+matching messages on ``ROOT/EXPRESSION/TOPIC``, with the expression as the client has written it. Messages
+that a client publishes below the root stay with its broker.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class NoAccess(str):
 
 
 class _Asked(NamedTuple):
-    """What an MQTT filter asks for."""
+    """The content that an MQTT filter asks for."""
 
     filter: ContentFilter
     text: str
@@ -184,9 +184,8 @@ class LocalFilters:
     def change(self, topic_filter: str, qos: int | None) -> Wanted | None:
         """A filter is granted, has another QoS, or (None) is not granted any more.
 
-        Of a shared subscription it is the filter without ``$share/GROUP/``. Returns the change of what is
-        wanted, None if there is none: other filters may ask for the same, or it asks for nothing that
-        crosses.
+        Of a shared subscription it is the filter without ``$share/GROUP/``. Answers the change of what is
+        wanted. None: other filters ask for the same, or the filter asks for nothing that crosses.
         """
         asked = self._forget(topic_filter) if qos is None else self._enter(topic_filter)
         if asked is None:
@@ -259,7 +258,7 @@ class LocalFilters:
         return max(self._index.owners(filter).values(), default=None)
 
     def _understood(self, topic_filter: str) -> _Asked | None:
-        """What a filter asks for; None if it has no expression. ContentError: it cannot be served."""
+        """The content that a filter asks for; None: no expression. ContentError: it cannot be served."""
         if not self.is_below_root(topic_filter):
             return None
         known = self._asked.get(topic_filter)

@@ -1,8 +1,9 @@
-"""What this node may have missed: it asks the nodes of publishers for it, and fetches what it lacks.
+"""Messages that this node may have missed: it asks the nodes of publishers for them.
 
-A node cannot know which messages passed it by. But others tell it that they owe it something, and after a
-restart it knows when it was here last. Then it asks, the node that owes or all members. They offer what they
-have kept (:mod:`~ildm_algorithms.octopia.delivery.offers`), and what has not come is fetched.
+A node cannot know which messages passed it by. But other nodes tell it that they owe it something, and its
+state tells a started node when it was here last. Then it asks the node that owes, or all members. They offer
+messages of their logs (:mod:`~ildm_algorithms.octopia.delivery.offers`), and the node fetches those that it
+lacks.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ SAVE_INTERVAL = 10.0
 ON_THE_WAY = 15.0
 """A question may take so long until it arrives; what it asks for is told by age."""
 LOOKBACK = 5.0
-"""What was published in so many seconds before an absence may still have been under way."""
+"""Messages published in so many seconds before an absence may still have been under way."""
 _TIME = Struct(">d")
 _SINCE = Struct(">8sd")
 
@@ -82,7 +83,7 @@ class _Question:
         self.attempts = 0
         self.number = 0
         self.page = 0
-        """That has come; 0: none has."""
+        """Newest page that has come; 0: none has."""
         self.last = False
         self.lacking: dict[int, None] = {}
         self.timer: Timer | None = None
@@ -256,7 +257,7 @@ class Missing:
         self._say(question)
 
     def _filters(self, since: float) -> tuple[Asked, ...]:
-        """What is asked for, each with its age; wider where there is too much."""
+        """The filters of a question, each with its age; wider ones if there are too many."""
         now = self.api.now()
         ages = {content: max(since, known) for content, known in self._wanted.items()}
         if _is_long(ages):

@@ -1,7 +1,7 @@
-"""What a publisher's node does for those who may have missed its messages: it offers what it has kept.
+"""Offers of a publisher's node to nodes that may have missed its messages.
 
-Who was away asks by itself (:mod:`~ildm_algorithms.octopia.delivery.missed`). Where a message could not be
-brought to a cluster, its nodes are told that something is owed to them, until they have asked.
+A node that was away asks by itself (:mod:`~ildm_algorithms.octopia.delivery.missed`). If a message could not
+be brought to a cluster, the nodes there are told that something is owed to them, until they have asked.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class _Asker:
         self, numbers: array[int], filters: ContentIndex[int], oldest: list[float], since: float, now: float
     ) -> None:
         self.numbers = numbers
-        """That may match, the oldest last."""
+        """Messages that may match, the oldest last."""
         self.filters = filters
         self.oldest = oldest
         """When what each filter may match was published at the earliest."""
@@ -256,7 +256,7 @@ class Offers:
     # what is owed ---------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Go on owing what an earlier incarnation has owed. Who has got what that sent last is not known."""
+        """Go on owing what an earlier incarnation has owed. Its last messages count as missed by all."""
         newest = next((entry.at for _, entry in self.kept.since(-inf)), None)
         saved = self._saved()
         if newest is not None:

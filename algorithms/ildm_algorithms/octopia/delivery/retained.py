@@ -1,11 +1,11 @@
-"""Retained messages are the same at all nodes (thesis 5.3.3); here is what makes them so again.
+"""Retained messages become alike at all nodes again (thesis 5.3.3).
 
-Each goes everywhere when it is published. Nodes tell each other a digest of what they have in every HELLO;
-two whose digests differ for a while compare them by hash of the topic, and send each other what they have
-where they differ. The stamps that the messages carry tell which is the newest.
+A retained message goes everywhere when it is published. Each HELLO carries a digest of the sender's retained
+messages. If two nodes differ for a while, they compare digests of parts of their topics, and send each other
+the messages of parts that differ. The timestamps of the messages tell which is the newest.
 
-A content filter that is new at its node gets the retained messages that match it, as ordinary ones: the
-broker has none under the topics of such filters.
+A content filter that is new at its node gets matching retained messages as ordinary ones, because the
+broker has none under its topics.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class RetainedSync:
         return len(self._stamps)
 
     def entered(self, topic: str) -> None:
-        """What is retained on a topic has changed here."""
+        """The retained message of a topic has changed here."""
         self._enter(topic, self._newest(topic))
 
     def is_old(self, message: Publish) -> bool:

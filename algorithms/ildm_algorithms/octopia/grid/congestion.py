@@ -7,8 +7,8 @@ class LinkLoad:
     """Link status of one output queue: ``Q * (1 + Q_in) / (1 + Q_out) > tau``.
 
     ``Q`` is what the queue holds now, ``Q_in`` and ``Q_out`` what entered and left it in the last full
-    window. What left follows from what entered and how the queue has changed. A window ends with the first
-    look after it is over, so that a link that is silent costs nothing.
+    window. The number that left follows from the number that entered and the change of the queue. A window
+    ends with the first look after it is over, so that a link that is silent costs nothing.
 
     Args:
         tau: the queue is congested above it.

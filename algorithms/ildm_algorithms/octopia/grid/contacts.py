@@ -1,4 +1,4 @@
-"""What a node knows of another one: whether it can be reached, and how. README.md has the table of states."""
+"""One other node: whether it can be reached, and how. README.md has the table of states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a node knows of its links when it decides on the way of a message."""
+"""Queues of a node's links, by which it decides on the way of a message."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The nodes of the grid as this one sees them: HELLO, who is alive, the way to each, and what follows.
 
 Each node says HELLO to the nodes of its cluster and of its region, now and then and when something happens. A
-HELLO tells addresses, so that the address of any one member is enough to find all, and how far tables are, so
-that what was lost on the way is noticed. Who is not heard is dead, unless others hear it: then data go by way
+HELLO tells addresses, so the address of any one member is enough to find all. It tells how far tables are, so
+receivers notice lost messages. A node that is not heard is dead, unless others hear it. Then data go by way
 of one of those.
 """
 
@@ -46,7 +46,7 @@ INCARNATION = "octopia.boot"
 
 
 class Tables(NamedTuple):
-    """What a HELLO says of the sender's tables, to one receiver."""
+    """The state of the sender's tables in a HELLO to one receiver."""
 
     session: int = 0
     adverts: int = 0
@@ -58,7 +58,7 @@ class Tables(NamedTuple):
 
 
 class Hooks(NamedTuple):
-    """What a :class:`Members` tells of."""
+    """Events of :class:`Members`."""
 
     tables: Callable[[str], Tables]
     """Asked before each HELLO to a node."""

@@ -1,8 +1,8 @@
 """Which copies of a publication leave a node (OctopiA, Algorithms 3 and 4), as pure functions.
 
 Static routing (SPR) sends a copy over each target link. Dynamic routing (IDR) lets one of the copies carry
-the clusters whose iLinks are congested, as ``clusters`` (CIV_p): whoever gets it serves them. Where an iLink
-is *down* both do so, which the paper leaves open; and where no target link is left, a copy that is for the
+the clusters whose iLinks are congested, as ``clusters`` (CIV_p), and the receiver serves them. The paper
+leaves open what to do if an iLink is *down*: here both do so. If no target link is left, a copy for the
 clusters alone looks for a way through the cluster (a *search*).
 """
 
@@ -28,7 +28,7 @@ class Copy(NamedTuple):
 
 
 class Routed(NamedTuple):
-    """What a node does with a publication."""
+    """Copies of a publication that leave a node."""
 
     copies: list[Copy]
     undeliverable: frozenset[int] = NOBODY
@@ -36,7 +36,7 @@ class Routed(NamedTuple):
 
 
 class Load(Protocol):
-    """What a node knows of its links, by the neighbour's id."""
+    """The links of a node, by the neighbour's id."""
 
     def usable(self, node_id: str) -> bool:
         """Whether anything can be sent there."""
@@ -124,8 +124,8 @@ def _least(load: Load, nodes: Iterable[str]) -> str | None:
 def _step(here: View, load: Load, tried: tuple[str, ...]) -> tuple[str, tuple[str, ...]] | None:
     """The next node of a depth-first search through the tree of this cluster, and the regions visited.
 
-    The one that a node was reached from is its only neighbour that was visited before it, so the regions in
-    order are all that a search has to remember.
+    A node was reached from the only neighbour that was visited before it. So the regions in order are all
+    that a search has to remember.
     """
     visited = tried if here.region in tried else (*tried, here.region)
     new = [node_id for region, node_id in here.primary.items() if region not in visited]

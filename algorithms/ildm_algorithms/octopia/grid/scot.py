@@ -179,7 +179,7 @@ def contracted(regions: Mapping[str, Iterable[str]], live: Set[str]) -> dict[str
     """The tree of those regions of a cluster where somebody lives.
 
     Around each part of dead regions that hang together, the live ones link to the least-labelled of them.
-    What comes out is a tree, and the same whatever the order in which they died.
+    The result is a tree, and the same in whatever order they died.
 
     Args:
         regions: the tree: each label with its neighbours.

@@ -1,4 +1,4 @@
-"""What is advertised of this node's clients: as configured, and topics when they are published to."""
+"""Advertisements of this node's clients: those configured, and topics once they are published to."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """How the tables of nodes come to agree: subscriptions within a cluster.
 
 Each node has the last word on its own set of subscriptions, which it numbers by versions. A change goes along
-the tree of the cluster (SUB, UNSUB); who finds that a version is missing fetches the whole set from the
-neighbour it comes by. As long as a live node's set is not here it counts as one that wants everything.
+the tree of the cluster (SUB, UNSUB). A node that lacks a version fetches the whole set from the neighbour
+that told of the change. As long as a live node's set is not here, the node counts as one that wants
+everything.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class _Copy:
         self.part = 0
         """The last that has come of a set that is being fetched."""
         self.listed: set[ContentFilter] = set()
-        """What it has so far."""
+        """Its filters so far."""
 
 
 class Replicas:
@@ -126,7 +127,7 @@ class Replicas:
         return tuple(sorted(contacts[n].number for n in (*self.members.gone, *self.lacking())))
 
     def change(self, added: Mapping[ContentFilter, int], removed: Iterable[ContentFilter] = ()) -> None:
-        """What the clients of this node want has changed."""
+        """The subscriptions of this node's clients have changed."""
         me = self.members.me
         entries = [SubscriptionEntry(content, qos) for content, qos in added.items()]
         entries += [SubscriptionEntry(content, GONE) for content in removed]

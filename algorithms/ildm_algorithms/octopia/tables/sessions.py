@@ -1,8 +1,8 @@
 """Advertisements between the nodes of a region, and what their clusters want of them.
 
-They go to each secondary neighbour in a *session*, in which the messages of both directions are numbered: ADV
-and UNADV there, CIV_SET and CIV_UNSET back. Where one is missing the session begins anew, with all that is
-advertised; until it is answered that cluster counts as one that wants everything.
+They go to each secondary neighbour in a *session*: ADV and UNADV there, CIV_SET and CIV_UNSET back. The
+messages of both directions are numbered. If one is missing, the session begins anew with all that is
+advertised. Until that is answered, the neighbour's cluster counts as one that wants everything.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Session:
         self.sent = 0
         self.received = 0
         self.filters = 0
-        """That its cluster has told."""
+        """Filters that its cluster has told."""
         self.unanswered: set[int] = set()
         """Advertisements from it that cannot be answered yet: sets of this cluster are lacking."""
 
@@ -76,7 +76,7 @@ class Sessions:
         return (0, 0) if session is None else (session.number, session.sent)
 
     def of(self, node_id: str) -> tuple[int, int]:
-        """That of a neighbour's with this node, and CIVS sent in it."""
+        """The session of a neighbour's advertisements with this node, and CIVS sent in it."""
         session = self._from.get(node_id)
         return (0, 0) if session is None else (session.number, session.sent)
 
@@ -175,7 +175,7 @@ class Sessions:
             self._send_civs(node_id, session, _joined(answers))
 
     def tell(self, told: Told) -> None:
-        """What a change of the subscriptions here gives to tell."""
+        """Send what a change of the subscriptions here gives to tell."""
         by_node: dict[str, list[Civ]] = {}
         for node_id, civ in told:
             by_node.setdefault(node_id, []).append(civ)
@@ -190,7 +190,7 @@ class Sessions:
             self.members.send(node_id, Civs(session.number, session.sent, tuple(some)))
 
     def on_civs(self, sender: str, civs: Civs) -> None:
-        """What a cluster wants of that which is advertised here."""
+        """A cluster tells what it wants of the advertisements here."""
         session = self._to.get(sender)
         if session is None or civs.session != session.number:
             self.count("stale_civs")

@@ -1,7 +1,8 @@
-"""The routing tables of a node (OctopiA, sections 6 to 8): subscriptions of its cluster (PRT), advertisements
-of its region (CLT). Nothing is sent here: methods answer what has to be.
+"""The routing tables of a node: subscriptions of its cluster (PRT), advertisements of its region (CLT).
 
-A row of the PRT has the *home* of a subscription, the node whose client it is, and the hop towards it follows
+They are those of OctopiA, sections 6 to 8. Nothing is sent here: methods answer what has to be sent.
+
+A row of the PRT has the *home* of a subscription: the node of its client. The hop towards the home follows
 from the grid (`scot.View.next_hop`). So a repair of the tree changes no row.
 """
 
@@ -140,8 +141,8 @@ class Prt:
 class Row:
     """Another node's advertisement: how much of it this node's cluster wants.
 
-    ``count`` subscriptions overlap it (m). With a ``summary`` its node is told those that no other covers,
-    as long as they are not more than that; else it is told to send all.
+    ``count`` subscriptions overlap it (m). Its node is told those that no other covers, if there are at most
+    ``summary``; else it is told to send all.
     """
 
     __slots__ = ("advertised", "count", "filters", "told")
@@ -204,7 +205,7 @@ class Clt:
         self._own_index.add(advertised, uid)
 
     def unadvertise(self, uid: int) -> ContentFilter | None:
-        """What was advertised; None: nothing was."""
+        """Withdraw an advertisement; answers its content, None: there was none."""
         own = self._own.pop(uid, None)
         if own is None:
             return None
@@ -288,7 +289,7 @@ class Clt:
     # advertisements of secondary neighbours -------------------------------------------------------
 
     def rows(self, node_id: str) -> Mapping[int, Row]:
-        """What a neighbour has advertised, by uid."""
+        """The advertisements of a neighbour, by uid."""
         return self._rows.get(node_id, {})
 
     def advertised(self, node_id: str, uid: int, advertised: ContentFilter) -> Civ:
