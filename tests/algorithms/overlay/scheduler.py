@@ -4,27 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from heapq import heappop, heappush
 from random import Random
 from typing import Any
 
 from ildm.api import Peer, SendResult
+from ildm.testing.kernel import Kernel, Timer
 from ildm_algorithms.overlay.graph import Arrival, OverlayConfig, SkipGraph
 from ildm_algorithms.overlay.keys import Ref, prefix
 from ildm_algorithms.overlay.wire.messages import FORMATS, Message, Seq, decode
+from tests.algorithms.tbps.clock import FakeApi
 
 __all__ = ["Network", "Node", "key_of"]
 
 
 _KINDS = {format.code: format.kind.__name__ for format in FORMATS}
-
-
-class _Timer:
-    def __init__(self) -> None:
-        self.cancelled = False
-
-    def cancel(self) -> None:
-        self.cancelled = True
 
 
 def key_of(number: int, node_id: str) -> bytes:
@@ -41,7 +34,8 @@ class Network:
         self.delay = delay
         self.loss = 0.0
         self.duplicate = 0.0
-        self.time = 0.0
+        self.kernel = Kernel()
+        self.at = self.kernel.schedule
         self.nodes: dict[str, Node] = {}
         self.messages = 0
         self.wrongly_suspected = 0
@@ -59,37 +53,29 @@ class Network:
         self.parts: Callable[[Node], dict[str, Any]] = lambda node: {}
         """What the graph of each node is given besides: routings, messages."""
         self.graph: type[SkipGraph] = SkipGraph
-        self._events: list[tuple[float, int, _Timer, Callable[..., None], tuple[Any, ...]]] = []
-        self._count = 0
 
-    def at(self, delay: float, callback: Callable[..., None], *args: Any) -> _Timer:
-        self._count += 1
-        timer = _Timer()
-        heappush(self._events, (self.time + delay, self._count, timer, callback, args))
-        return timer
+    @property
+    def time(self) -> float:
+        return self.kernel.now
 
     def run(self, seconds: float) -> None:
-        self.run_until(self.time + seconds, lambda: False)
+        self.kernel.run(self.time + seconds)
 
     def run_until(self, end: float, happened: Callable[[], bool]) -> bool:
-        while self._events and self._events[0][0] <= end:
-            self.time, _, timer, callback, args = heappop(self._events)
-            if not timer.cancelled:
-                callback(*args)
-                if happened():
-                    return True
-        self.time = end
-        return happened()
+        before = -1
+        while before < self.kernel.events:
+            before = self.kernel.events
+            self.kernel.run(end, max_events=1)
+            if happened():
+                return True
+        return False
 
     def stand_still(self, seconds: float) -> None:
         """The process of all nodes does nothing for a while; then timers come before what is to be read."""
-        self.time += seconds
-        due = []
-        while self._events and self._events[0][0] <= self.time:
-            due.append(heappop(self._events))
-        for _, _, timer, callback, args in sorted(due, key=lambda event: event[3] == self._arrive):
-            if not timer.cancelled:
-                callback(*args)
+        for node_id in self.nodes:
+            self.hang(node_id)
+        self.run(seconds)
+        self.go_on(*self.nodes)
 
     def add(self, node_id: str, vector: int | None = None, **options: Any) -> Node:
         node = Node(self, node_id, vector, options)
@@ -111,13 +97,14 @@ class Network:
         """A node does nothing from now on, and nobody is told."""
         self.stalled[node_id] = []
 
-    def go_on(self, node_id: str) -> None:
-        """A node that has stood still reads what has come meanwhile, after its timers."""
-        node = self.nodes[node_id]
-        unread, timers = self.stalled.pop(node_id), node.late
-        node.late = []
-        for callback, args in timers:
-            callback(*args)
+    def go_on(self, *node_ids: str) -> None:
+        """Nodes that have stood still read what has come meanwhile, after their timers."""
+        unread = [message for node_id in node_ids for message in self.stalled.pop(node_id)]
+        for node_id in node_ids:
+            node = self.nodes[node_id]
+            timers, node.late = node.late, []
+            for callback, args in timers:
+                callback(*args)
         for message in unread:
             self._arrive(*message)
 
@@ -187,15 +174,13 @@ def expected(refs: list[Ref], base: int = 2) -> dict[bytes, list[tuple[bytes | N
     return tables
 
 
-class Node:
+class Node(FakeApi):
     """Env and Hooks of one SkipGraph."""
 
     def __init__(self, network: Network, node_id: str, vector: int | None, options: dict[str, Any]) -> None:
+        super().__init__(node_id, network.kernel)
         self.network = network
-        self.node_id = node_id
-        self.peer = Peer(node_id, f"{node_id}:1")
         self.random = Random(f"{node_id} {network.random.random()}")
-        self.counters: dict[str, int] = {}
         self.alive = True
         self.late: list[tuple[Callable[..., None], tuple[object, ...]]] = []
         """Timers that were due while it stood still."""
@@ -242,10 +227,7 @@ class Node:
 
     # Env
 
-    def now(self) -> float:
-        return self.network.time
-
-    def call_later(self, delay: float, callback: Callable[..., None], *args: object) -> _Timer:
+    def call_later(self, delay: float, callback: Callable[..., None], *args: object) -> Timer:
         def fire() -> None:
             if self.node_id in self.network.stalled:
                 self.late.append((callback, args))
@@ -258,9 +240,6 @@ class Node:
         assert to.node_id != self.node_id
         self.network.carry(self.node_id, to.node_id, data)
         return SendResult.OK
-
-    def count(self, name: str, by: int = 1) -> None:
-        self.counters[name] = self.counters.get(name, 0) + by
 
     def log(self, event: str, **fields: object) -> None:
         self.events.append((event, fields))
