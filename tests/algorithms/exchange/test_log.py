@@ -12,7 +12,7 @@ from ildm.testing.keeping import Disk, Keeping
 from ildm_algorithms.exchange.gone import KIND, PAGE, Gone
 from ildm_algorithms.exchange.log import UNSENT, Log
 from ildm_algorithms.exchange.messages import Message
-from tests.algorithms.tbps.clock import FakeApi
+from tests.algorithms.fake_api import FakeApi
 
 PERIOD = 300.0
 BEGIN = 1e6

@@ -14,7 +14,7 @@ from ildm.testing import LinkModel, PluginWorld, uniform
 from ildm_algorithms.exchange.receipts import Receipts
 from ildm_algorithms.exchange.streams import OVERHEAD, StreamId, Streams
 from ildm_algorithms.sg_tbps import SgTbps
-from tests.algorithms.tbps.clock import FakeApi
+from tests.algorithms.fake_api import FakeApi
 
 WAIT = 0.2
 

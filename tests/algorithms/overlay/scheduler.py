@@ -12,7 +12,7 @@ from ildm.testing.kernel import Kernel, Timer
 from ildm_algorithms.overlay.graph import Arrival, OverlayConfig, SkipGraph
 from ildm_algorithms.overlay.keys import Ref, prefix
 from ildm_algorithms.overlay.wire.messages import FORMATS, Message, Seq, decode
-from tests.algorithms.tbps.clock import FakeApi
+from tests.algorithms.fake_api import FakeApi
 
 __all__ = ["Network", "Node", "key_of"]
 

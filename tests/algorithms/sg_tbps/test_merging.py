@@ -9,7 +9,7 @@ import pytest
 
 from ildm_algorithms.overlay.graph import CastResult
 from ildm_algorithms.tbps.merging import AGAIN, TIMES, MergeTeller, MergeWatch
-from tests.algorithms.tbps.clock import FakeApi
+from tests.algorithms.fake_api import FakeApi
 from tests.algorithms.tbps.world import World
 
 

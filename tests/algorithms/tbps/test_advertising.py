@@ -13,7 +13,7 @@ from ildm_algorithms.atm_tbps import AtmTbps
 from ildm_algorithms.sg_tbps import SgTbps
 from ildm_algorithms.stla import Stla
 from ildm_algorithms.tbps.advertising import APART, MOST, Advertising
-from tests.algorithms.tbps.clock import FakeApi
+from tests.algorithms.fake_api import FakeApi
 
 KINDS: Mapping[type[OverlayAlgorithm[Any]], Mapping[str, Any]] = {
     SgTbps: {},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ildm_algorithms.tbps.confirmed import Confirmed
-from tests.algorithms.tbps.clock import FakeApi
+from tests.algorithms.fake_api import FakeApi
 
 
 def confirmed_of(api: Any, most: int = 10) -> Confirmed:

@@ -13,7 +13,7 @@ from ildm_algorithms.exchange.messages import Message
 from ildm_algorithms.overlay.graph import Arrival
 from ildm_algorithms.tbps.dispatch import Dispatch, Guard
 from ildm_algorithms.tbps.messages import Answer, Merged, Query, Want
-from tests.algorithms.tbps.clock import FakeApi
+from tests.algorithms.fake_api import FakeApi
 
 OTHER = Peer("n1", "n1:1")
 PARTS = ("inbox", "outbox", "suspension", "retained", "missing", "offers", "merges")

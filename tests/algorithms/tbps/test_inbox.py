@@ -12,7 +12,7 @@ from ildm_algorithms.exchange.messages import Message
 from ildm_algorithms.exchange.receipts import Receipts
 from ildm_algorithms.sg_tbps import SgTbps
 from ildm_algorithms.tbps.inbox import Inbox
-from tests.algorithms.tbps.clock import FakeApi
+from tests.algorithms.fake_api import FakeApi
 
 
 class Api(FakeApi):

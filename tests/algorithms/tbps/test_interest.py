@@ -9,7 +9,7 @@ from ildm.mqtt import FilterTable
 from ildm_algorithms.sg_tbps import SgTbps
 from ildm_algorithms.tbps.interest import FETCHED, TRIAL, Interest
 from ildm_algorithms.tbps.keys.segments import Segments
-from tests.algorithms.tbps.clock import FakeApi
+from tests.algorithms.fake_api import FakeApi
 
 
 class Api(FakeApi):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ildm_algorithms.tbps.merging import Damper, MergeWatch
-from tests.algorithms.tbps.clock import FakeApi
+from tests.algorithms.fake_api import FakeApi
 
 
 def watch(alone: bool = False) -> tuple[FakeApi, MergeWatch, list[bool]]:

@@ -25,7 +25,7 @@ from ildm_algorithms.tbps.messages import Late, Missed, Offer, Want, decode_payl
 from ildm_algorithms.tbps.missed import HOLD, RETURN, SETTLE, Missing
 from ildm_algorithms.tbps.offers import ATTEMPTS, FOUND, Offers
 from ildm_algorithms.tbps.presence import Presence
-from tests.algorithms.tbps.clock import FakeApi
+from tests.algorithms.fake_api import FakeApi
 
 QUICK = {"ping_interval": 0.5, "ping_timeout": 0.5, "check_interval": 3.0, "cast_deadline": 5.0}
 

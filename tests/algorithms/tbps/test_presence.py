@@ -9,7 +9,7 @@ import pytest
 from ildm.api import PluginError
 from ildm_algorithms.sg_tbps import SgTbps
 from ildm_algorithms.tbps.presence import HEARD, SHELVES, Presence
-from tests.algorithms.tbps.clock import FakeApi
+from tests.algorithms.fake_api import FakeApi
 
 
 def memory_of(api: Any, **options: Any) -> Presence:

@@ -9,7 +9,7 @@ from ildm.mqtt import Property, Publish
 from ildm_algorithms.exchange.fetched import Fetched
 from ildm_algorithms.exchange.repeated import deleted
 from ildm_algorithms.tbps.retained.clearing import WAITING, Clearing
-from tests.algorithms.tbps.clock import FakeApi
+from tests.algorithms.fake_api import FakeApi
 
 
 def clearing_of() -> tuple[Any, Clearing, list[str]]:

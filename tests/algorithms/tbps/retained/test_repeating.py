@@ -9,7 +9,7 @@ from ildm.api import STAMP_PROPERTY
 from ildm.mqtt import Property, Publish
 from ildm_algorithms.exchange.repeated import is_repeated
 from ildm_algorithms.tbps.retained.repeating import PAUSE, PORTION, SPREAD, Repeating, in_portions
-from tests.algorithms.tbps.clock import FakeApi
+from tests.algorithms.fake_api import FakeApi
 
 
 def held_on(topic: str) -> Publish:

@@ -9,7 +9,7 @@ import pytest
 
 from ildm.mqtt import IldmError
 from ildm_algorithms.tbps.retained.scans import STEPS, WAITING, Scans
-from tests.algorithms.tbps.clock import FakeApi
+from tests.algorithms.fake_api import FakeApi
 from tests.algorithms.tbps.test_pacing import longest
 from tests.algorithms.tbps.world import World
 
