@@ -175,53 +175,26 @@ async def measure(bed: Testbed) -> dict[str, Any]:
     name = bed.spec.algorithm_name or ""
     distances = bed.spec.distances
     assert distances is not None
-    shares = wanted(len(bed.servers))
-    sent: dict[int, float] = {}
-    got: Counter[tuple[int, int]] = Counter()
-    latencies: list[float] = []
-    unwanted = 0
-
-    def arrived(site: int) -> Callable[[Publish], None]:
-        def at_once(message: Publish) -> None:
-            nonlocal unwanted
-            reading = json.loads(message.payload)
-            if reading["sym"] in shares[site]:
-                got[site, reading["n"]] += 1
-                latencies.append(1000 * (time.monotonic() - sent[reading["n"]]))
-            else:
-                unwanted += 1
-
-        return at_once
-
+    readers = Readers(bed)
     clients = []
     for site, address in enumerate(addresses(bed)):
-        clients.append(await Client.connect(address, f"content-{site}", arrived(site)))
-        await clients[-1].subscribe(topic_filter(name, shares[site]))
+        clients.append(await Client.connect(address, f"content-{site}", readers.arrived(site)))
+        await clients[-1].subscribe(topic_filter(name, readers.shares[site]))
     publisher = await Client.connect(addresses(bed)[PUBLISHER], "content-publisher")
     numbers = Random(SEED)
-
-    async def publish(first: int, count: int) -> Counter[tuple[int, int]]:
-        """Returns who is to get which of them."""
-        due: Counter[tuple[int, int]] = Counter()
-        async for step in paced(RATE, count):
-            reading = Reading(first + step, numbers.randrange(SYMBOLS))
-            due.update((site, reading.number) for site, share in enumerate(shares) if reading.symbol in share)
-            sent[reading.number] = time.monotonic()
-            publisher.send(reading.topic, reading.payload())
-        await came_true(lambda: not due - got, PATIENCE)
-        return due
-
     give_up = time.monotonic() + 2 * PATIENCE
-    first = 0
-    while (due := await publish(first, WARM_UP)) - got:  # links are made, bits are set
+    first = 0  # links are made, bits are set
+    while missing := await readers.publish(
+        publisher, numbers, first, WARM_UP
+    ):  # links are made, bits are set
         first += WARM_UP
         if time.monotonic() > give_up:
-            raise ProcessError(f"{(due - got).total()} readings of the warm-up are missing")
+            raise ProcessError(f"{missing} readings of the warm-up are missing")
     await asyncio.sleep(1.0)
-    latencies.clear()
-    unwanted = 0
+    readers.latencies_ms.clear()
+    readers.unwanted = readers.due = 0
     traffic, copies, cpu = _traffic(bed), copies_between(bed, distances), cpu_by_role(bed)
-    due = await publish(first + WARM_UP, MESSAGES)
+    missing = await readers.publish(publisher, numbers, first + WARM_UP, MESSAGES)
     await asyncio.sleep(1.0)  # what nobody wants is counted, too
     now = cpu_by_role(bed)
     for client in (*clients, publisher):
@@ -229,12 +202,50 @@ async def measure(bed: Testbed) -> dict[str, Any]:
     return {
         "copies": (copies_between(bed, distances) - copies) / MESSAGES,
         "bytes_between": crossing(_traffic(bed), traffic, distances) / MESSAGES,
-        "wanted": due.total(),
-        "missing": (due - got).total(),
-        "unwanted": unwanted,
+        "wanted": readers.due,
+        "missing": missing,
+        "unwanted": readers.unwanted,
         "cpu_ms": {role: 1000 * (now[role] - used) / MESSAGES for role, used in cpu.items()},
-        "latencies_ms": latencies,
+        "latencies_ms": readers.latencies_ms,
     }
+
+
+class Readers:
+    """What the subscribers of all sites have got."""
+
+    def __init__(self, bed: Testbed) -> None:
+        self.shares = wanted(len(bed.servers))
+        self.latencies_ms: list[float] = []
+        """Of the deliveries that were wanted."""
+        self.unwanted = 0
+        self.due = 0
+        """Deliveries of what was published."""
+        self._sent: dict[int, float] = {}
+        self._got: Counter[tuple[int, int]] = Counter()
+
+    def arrived(self, site: int) -> Callable[[Publish], None]:
+        def at_once(message: Publish) -> None:
+            reading = json.loads(message.payload)
+            if reading["sym"] in self.shares[site]:
+                self._got[site, reading["n"]] += 1
+                self.latencies_ms.append(1000 * (time.monotonic() - self._sent[reading["n"]]))
+            else:
+                self.unwanted += 1
+
+        return at_once
+
+    async def publish(self, publisher: Client, numbers: Random, first: int, count: int) -> int:
+        """Publish so many readings; how many deliveries of them are missing."""
+        due: Counter[tuple[int, int]] = Counter()
+        async for step in paced(RATE, count):
+            reading = Reading(first + step, numbers.randrange(SYMBOLS))
+            sites = (site for site, share in enumerate(self.shares) if reading.symbol in share)
+            due.update((site, reading.number) for site in sites)
+            self._sent[reading.number] = time.monotonic()
+            publisher.send(reading.topic, reading.payload())
+        self.due += due.total()
+        await came_true(lambda: not due - self._got, PATIENCE)
+        return (due - self._got).total()
 
 
 def addresses(bed: Testbed) -> list[tuple[str, int]]:

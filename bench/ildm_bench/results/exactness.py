@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Callable, Sequence
 from random import Random
+from time import monotonic as clock
 from typing import NamedTuple
 
 from ildm.mqtt import Publish
@@ -67,82 +67,98 @@ class Outcome(NamedTuple):
         )
 
 
+class Exchange:
+    """A client at each site whose expressions come and go; all sites publish."""
+
+    def __init__(
+        self, plan: Plan, clients: Sequence[Client], publishers: Sequence[Client], ledger: Ledger
+    ) -> None:
+        self.plan = plan
+        self.ledger = ledger
+        self.changes = 0
+        self._clients = clients
+        self._publishers = publishers
+        self._random = Random(plan.seed)
+        self._current: list[list[Wish]] = [[] for _ in clients]
+
+    async def begin(self) -> None:
+        """As many expressions of each client as the plan says."""
+        for index in range(len(self._clients)):
+            for _ in range(self.plan.wishes):
+                await self._come(index)
+
+    async def _come(self, index: int) -> None:
+        rules = random_rules(self._random)
+        wish = Wish(_name(index), rules, self._random.choice(FILTERS), clock())
+        if any(other.level == wish.level for other in self._current[index]):
+            return  # the broker may send one copy for both or two
+        self.ledger.wishes.append(wish)
+        self._current[index].append(wish)
+        await self._clients[index].subscribe(wish.subscription, qos=1)
+        wish.granted = clock()
+
+    async def _go(self, index: int) -> None:
+        wish = self._current[index].pop(self._random.randrange(len(self._current[index])))
+        wish.left = clock()
+        await self._clients[index].unsubscribe(wish.subscription)
+        wish.gone = clock()
+
+    async def change(self) -> None:
+        """Expressions come and go until this is cancelled."""
+        while True:
+            await asyncio.sleep(self._random.expovariate(self.plan.changes))
+            index = self._random.randrange(len(self._clients))
+            many = self._random.random() * 2 * self.plan.wishes < len(self._current[index])
+            await (self._go(index) if many else self._come(index))
+            self.changes += 1
+
+    async def publish(self, say: Callable[[str], None], over: Callable[[], bool]) -> None:
+        """All messages of the plan, or until it is over."""
+        under_way: set[asyncio.Task[None]] = set()
+        async for number in paced(self.plan.rate, self.plan.messages):
+            if over():
+                break
+            under_way.add(asyncio.create_task(self._publish(number)))
+            done = {task for task in under_way if task.done()}
+            for task in done:
+                task.result()
+            under_way -= done
+            if number % 5000 == 0:
+                say(
+                    f"{number} of {self.plan.messages} messages, {self.ledger.deliveries} deliveries, "
+                    f"{self.changes} changes"
+                )
+        await asyncio.gather(*under_way)
+
+    async def _publish(self, number: int) -> None:
+        topic, attributes = self._random.choice(TOPICS), random_attributes(self._random)
+        begun = clock()
+        publisher = self._publishers[number % len(self._publishers)]
+        await publisher.publish(topic, payload(number, attributes))
+        self.ledger.sent.append(Sent(number, topic, attributes, begun, clock()))
+
+
 async def exactness(addresses: Sequence[tuple[str, int]], plan: Plan, say: Callable[[str], None]) -> Outcome:
     """A client at each site, all publish at QoS 1 in turn; ``say`` is told how far it is.
 
     Raises:
         ProcessError, OSError: a client has lost its connection.
     """
-    random, clock = Random(plan.seed), time.monotonic
     ledger = Ledger(GRACE)
-    names = [f"site-{index}" for index in range(len(addresses))]
 
     def arrived(name: str) -> Callable[[Publish], None]:
         return lambda message: ledger.received(name, message.topic, json.loads(message.payload)["n"])
 
-    clients = [
-        await Client.connect(address, f"exact-{name}", arrived(name))
-        for name, address in zip(names, addresses, strict=True)
-    ]
-    publishers = [
-        await Client.connect(address, f"exact-publisher-{name}")
-        for name, address in zip(names, addresses, strict=True)
-    ]
-    current: list[list[Wish]] = [[] for _ in clients]
-    changes = 0
-
-    async def come(index: int) -> None:
-        rules = random_rules(random)
-        wish = Wish(names[index], rules, random.choice(FILTERS), clock())
-        if any(other.level == wish.level for other in current[index]):
-            return  # the broker may send one copy for both or two
-        ledger.wishes.append(wish)
-        current[index].append(wish)
-        await clients[index].subscribe(wish.subscription, qos=1)
-        wish.granted = clock()
-
-    async def go(index: int) -> None:
-        wish = current[index].pop(random.randrange(len(current[index])))
-        wish.left = clock()
-        await clients[index].unsubscribe(wish.subscription)
-        wish.gone = clock()
-
-    async def change() -> None:
-        nonlocal changes
-        while True:
-            await asyncio.sleep(random.expovariate(plan.changes))
-            index = random.randrange(len(clients))
-            many = random.random() * 2 * plan.wishes < len(current[index])
-            await (go(index) if many else come(index))
-            changes += 1
-
-    async def publish(number: int) -> None:
-        topic, attributes = random.choice(TOPICS), random_attributes(random)
-        begun = clock()
-        await publishers[number % len(publishers)].publish(topic, payload(number, attributes))
-        ledger.sent.append(Sent(number, topic, attributes, begun, clock()))
-
+    sites = list(enumerate(addresses))
+    clients = [await Client.connect(at, f"exact-{_name(n)}", arrived(_name(n))) for n, at in sites]
+    publishers = [await Client.connect(at, f"exact-publisher-{_name(n)}") for n, at in sites]
+    exchange = Exchange(plan, clients, publishers, ledger)
     started = clock()
-    for index in range(len(clients)):
-        for _ in range(plan.wishes):
-            await come(index)
+    await exchange.begin()
     await asyncio.sleep(GRACE)
-    changing = asyncio.create_task(change())
+    changing = asyncio.create_task(exchange.change())
     try:
-        under_way: set[asyncio.Task[None]] = set()
-        async for number in paced(plan.rate, plan.messages):
-            if changing.done():
-                break
-            under_way.add(asyncio.create_task(publish(number)))
-            over = {task for task in under_way if task.done()}
-            for task in over:
-                task.result()
-            under_way -= over
-            if number % 5000 == 0:
-                say(
-                    f"{number} of {plan.messages} messages, {ledger.deliveries} deliveries, {changes} changes"
-                )
-        await asyncio.gather(*under_way)
+        await exchange.publish(say, changing.done)
     finally:
         changing.cancel()
         await asyncio.gather(changing, return_exceptions=True)
@@ -153,7 +169,11 @@ async def exactness(addresses: Sequence[tuple[str, int]], plan: Plan, say: Calla
     await asyncio.sleep(GRACE)  # for what ought not to come
     for client in (*clients, *publishers):
         client.close()
-    return _outcome(ledger.verdict(), ledger.deliveries, changes, clock() - started)
+    return _outcome(ledger.verdict(), ledger.deliveries, exchange.changes, clock() - started)
+
+
+def _name(index: int) -> str:
+    return f"site-{index}"
 
 
 def _outcome(verdict: Verdict, deliveries: int, changes: int, seconds: float) -> Outcome:
