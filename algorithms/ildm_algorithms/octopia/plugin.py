@@ -97,11 +97,11 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
         self.reader = AttributeReader(config.attributes, self.count)
         self.copies = LocalCopies(api, self.local, self.reader.read, self.count)
         hooks = Hooks(
-            self._tables,
-            self._hello,
-            self._restarted,
-            self._view_changed,
-            self._lost,
+            tables=self._tables,
+            hello=self._hello,
+            restarted=self._restarted,
+            view_changed=self._view_changed,
+            lost=self._lost,
         )
         self.members = Members(api, config, hooks, self.count)
         self.loads = Loads(api, config, self.members)
@@ -116,16 +116,8 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
         self.kept.owed = self.offers.is_owed
         self.missing = Missing(api, config, self.members, self.seen, self._take_late, self.count)
         self.retained = RetainedSync(
-            api,
-            self.members,
-            self.copies.retained,
-            self.copies.held,
-            config.root,
-            config.retained_answers,
-            config.query_rate,
-            self.count,
+            api, config, self.members, self.copies, self.kept.is_unwritten, self.count
         )
-        self.retained.unwritten = self.kept.is_unwritten
         self.tracer = Tracer(api, self.members, self.replicas, self.loads)
         self.published = Published(api, config, self.replicas, self.count)
         self._leaving = False

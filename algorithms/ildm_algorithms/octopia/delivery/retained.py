@@ -25,6 +25,8 @@ from ildm_algorithms.octopia.tables.pages import pages
 
 if TYPE_CHECKING:
     from ildm.api import NodeApi
+    from ildm_algorithms.octopia.config import OctopiaConfig
+    from ildm_algorithms.octopia.delivery.copies import LocalCopies
     from ildm_algorithms.octopia.grid.members import Members
 
 __all__ = ["RetainedSync"]
@@ -49,34 +51,26 @@ class RetainedSync:
     """Compares what this node remembers with what others do.
 
     Args:
-        arrived: gets a message that is newer than what was known here, to hand it to local clients.
-        deliver: hands a message to a filter of local clients if it matches, and answers whether it does.
-        root: of filters with an expression.
-        most: messages that one filter gets.
-        rate: filters a second that get any.
+        copies: hands messages to local clients.
+        unwritten: whether what a local client has published on a topic is not on disk yet.
     """
 
     def __init__(
         self,
         api: NodeApi,
+        config: OctopiaConfig,
         members: Members,
-        arrived: Callable[[Publish], None],
-        deliver: Callable[[str, Publish], bool],
-        root: str,
-        most: int,
-        rate: float,
+        copies: LocalCopies,
+        unwritten: Callable[[str], bool],
         count: Callable[..., None],
     ) -> None:
         self.api = api
+        self.config = config
         self.members = members
-        self.arrived = arrived
-        self.deliver = deliver
-        self.root = root
-        self.most = most
+        self.copies = copies
+        self.unwritten = unwritten
         self.count = count
         self.fetched = Fetched()
-        self.unwritten: Callable[[str], bool] = lambda topic: False
-        """Whether what a local client has published on a topic is not on disk yet."""
         self._stamps: dict[str, Stamp] = {}
         """Of the messages, without deletions."""
         self._view = RetainedView(topic_first=True)
@@ -84,7 +78,7 @@ class RetainedSync:
         self._differ: dict[str, int] = {}
         self._sending: set[str] = set()
         """Nodes that are being told what is retained here."""
-        self._pace = Pace(api, rate)
+        self._pace = Pace(api, config.query_rate)
         self._complete = False
         self._started = 0.0
         self._calm_until = 0.0
@@ -192,7 +186,7 @@ class RetainedSync:
                 continue  # nobody has to be told that there is nothing, if there was nothing
             self.count("retained_fetched")
             self.fetched.add(message)
-            self.arrived(message)
+            self.copies.retained(message)
             self.entered(message.topic)
 
     # new content filters ------------------------------------------------------------------------------
@@ -202,7 +196,7 @@ class RetainedSync:
         self._pace.add(partial(self._ask, topic_filter))
 
     def _ask(self, topic_filter: str) -> bool:
-        _, _, wanted = topic_filter.removeprefix(f"{self.root}/").partition("/")
+        _, _, wanted = topic_filter.removeprefix(f"{self.config.root}/").partition("/")
         if wanted and not wanted.startswith("$"):
             self._hand(topic_filter, wanted, iter(list(self._stamps)), 0)
         return True
@@ -212,9 +206,9 @@ class RetainedSync:
         some = list(islice(topics, LOOKS))
         for topic in some:
             message = self._newest(topic) if topic_matches(wanted, topic) else None
-            if message is not None and message.payload and self.deliver(topic_filter, message):
+            if message is not None and message.payload and self.copies.held(topic_filter, message):
                 found += 1
-                if found == self.most:
+                if found == self.config.retained_answers:
                     self.count("retained_answers_cut")
                     return
         if some:
