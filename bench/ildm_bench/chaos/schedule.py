@@ -56,7 +56,6 @@ hold-session: as hold, but one of the connections that there are alone [which, f
 made]; new ones work.
 slow: everything takes [seconds] longer.
 """
-PROCESS_FAULTS = frozenset({"kill", "pause"})
 NODE_FAULTS = frozenset({"power", "tear", "flip", "disk-full", "io-error", "clock", "descriptors"})
 LINK_FAULTS = frozenset({"cut", "hold", "hold-one-way", "hold-session", "slow"})
 DEADLY = frozenset({"kill", "power", "tear", "flip"})

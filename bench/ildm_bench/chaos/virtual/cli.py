@@ -20,7 +20,7 @@ from ildm_bench.chaos.ledger import HUNTED, Row, row_of, write
 from ildm_bench.chaos.outcome import added
 from ildm_bench.chaos.schedule import Schedule
 from ildm_bench.chaos.shrink import shrink as shrunk
-from ildm_bench.chaos.virtual.hunt import Batch, Failure, Tally, batches, carry_out, failure_of, hunt
+from ildm_bench.chaos.virtual.hunt import Batch, Failure, Tally, batches, failure_of, hunt
 from ildm_bench.chaos.virtual.reached import REACHED
 from ildm_bench.commit import commit_of
 
@@ -194,13 +194,3 @@ def shrink(
     path = out or file.with_name(f"{file.stem}-small.json")
     small.save(path)
     typer.echo(f"{path}: {small.size} parts of {schedule.size}; {again}")
-
-
-def history(schedule: Schedule) -> list[str]:
-    """What happens in a schedule, for people: a line for each event."""
-    _, found = carry_out(schedule)
-    return [
-        f"{event.t:9.4f} {event.process:12} {event.op} {event.phase} {event.session} {event.topic} "
-        f"{event.publisher}/{event.seq} q{event.qos}{' dup' if event.dup else ''}"
-        for event in found.events
-    ]
