@@ -27,7 +27,7 @@ LATE     tell    those messages with their ages, numbers of those that are gone
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ildm_algorithms.exchange.messages import Message, MessageError
@@ -288,55 +288,12 @@ def decode_payload(data: bytes) -> Payload:
         MessageError: it is none.
     """
     try:
-        return _decode(data)
+        read = _READERS.get(data[:1])
+        if read is None:
+            raise MessageError(f"unknown kind {data[:1]!r}")
+        return read(data)
     except (struct.error, UnicodeDecodeError, KeyFormatError) as error:
         raise MessageError(f"malformed payload: {error}") from error
-
-
-def _decode(data: bytes) -> Payload:
-    match data[:1]:
-        case b"M":
-            return Message.decode(data)
-        case b"S":
-            return Signal(*_one_status(data))
-        case b"R":
-            return Report(*_one_status(data))
-        case b"Q":
-            return Query(data[1:].decode())
-        case b"G" if data in (b"G", b"GA"):
-            return Merged(again=len(data) > 1)
-        case b"I":
-            filters = Filters(list(_texts(data)))
-            for topic_filter in filters.topic_filters:
-                topic_filter.decode()  # raises if it is no UTF-8
-            return filters
-        case b"H":
-            return Newer(list(_texts(data)))
-        case b"V":
-            return Survey(data[1:])
-        case b"N":
-            return Needed(list(_segments(data)))
-        case b"K":
-            return Ask(list(_segments(data)))
-        case b"T":
-            return Statuses(list(_statuses(data)))
-        case b"A":
-            return _answer(data)
-        case b"L":  # before nodes confirmed what they had offered
-            return Missed(_aged_filters(data, 1))
-        case b"X":
-            return _missed(data)
-        case b"O":
-            return Offer(_U64.unpack_from(data, 1)[0], list(_offered(data)))
-        case b"U" if len(data) == 1 + _U32.size + _U64.size:
-            return Offered(_U32.unpack_from(data, 1)[0], _U64.unpack_from(data, 5)[0])
-        case b"W":
-            offer, *numbers = _numbers(data[1:])
-            return Want(offer, numbers)
-        case b"F":
-            return _late(data)
-        case kind:
-            raise MessageError(f"unknown kind {kind!r}")
 
 
 def _put(text: bytes) -> bytes:
@@ -467,3 +424,50 @@ def _late(data: bytes) -> Late:
         message, at = _take(data, at + 4)
         messages.append((age, message))
     return Late(data[1:2] == b"\1", gone, messages)
+
+
+def _merged(data: bytes) -> Merged:
+    if data not in (b"G", b"GA"):
+        raise MessageError("no merge")
+    return Merged(again=len(data) > 1)
+
+
+def _filters(data: bytes) -> Filters:
+    filters = Filters(list(_texts(data)))
+    for topic_filter in filters.topic_filters:
+        topic_filter.decode()  # raises if it is no UTF-8
+    return filters
+
+
+def _offered_all(data: bytes) -> Offered:
+    if len(data) != 1 + _U32.size + _U64.size:
+        raise MessageError("cut off")
+    return Offered(_U32.unpack_from(data, 1)[0], _U64.unpack_from(data, 5)[0])
+
+
+def _want(data: bytes) -> Want:
+    offer, *numbers = _numbers(data[1:])
+    return Want(offer, numbers)
+
+
+_READERS: Mapping[bytes, Callable[[bytes], Payload]] = {
+    b"M": Message.decode,
+    b"S": lambda data: Signal(*_one_status(data)),
+    b"R": lambda data: Report(*_one_status(data)),
+    b"Q": lambda data: Query(data[1:].decode()),
+    b"G": _merged,
+    b"I": _filters,
+    b"H": lambda data: Newer(list(_texts(data))),
+    b"V": lambda data: Survey(data[1:]),
+    b"N": lambda data: Needed(list(_segments(data))),
+    b"K": lambda data: Ask(list(_segments(data))),
+    b"T": lambda data: Statuses(list(_statuses(data))),
+    b"A": _answer,
+    b"L": lambda data: Missed(_aged_filters(data, 1)),  # before nodes confirmed what they had offered
+    b"X": _missed,
+    b"O": lambda data: Offer(_U64.unpack_from(data, 1)[0], list(_offered(data))),
+    b"U": _offered_all,
+    b"W": _want,
+    b"F": _late,
+}
+"""What reads a payload, by its kind."""

@@ -265,17 +265,7 @@ class Caster:
                 fresh = own
             if work is not None:
                 work.reached(own)
-        unknown = [gap for gap in table.unknown(target) if not _meets(gap, forwards)]
-        if work is not None and self._gaps:
-            closed = [gap for gap in self._closed(target) if gap not in unknown]
-            if not own:
-                # On its way it is handed on or waits, not both: while two nodes hand it to and fro, each of
-                # the copies that wait would become as many again.
-                closed = [gap for gap in closed if not _meets(gap, forwards)]
-            if self.parts.crowded:
-                context.count("gaps_unchecked", len(closed))
-            else:
-                unknown += closed
+        unknown = self._unknown(target, own, forwards, work)
         notes: Sequence[bytes | None] = [b""] * len(forwards)
         if message.note:
             notes = self.notes(message, fresh, forwards)
@@ -297,6 +287,23 @@ class Caster:
             self._forward(forward, routing, copy._replace(note=note) if note else copy, work, attempt)
         for gap in unknown:
             self._try_later(copy._replace(low=gap.low, high=gap.high, at=b""), work, attempt)
+
+    def _unknown(
+        self, target: Range, own: Sequence[bytes], forwards: Sequence[Forward], work: Work | None
+    ) -> list[Range]:
+        """Parts of ``target`` that wait, as it is not known for the moment who is next to own keys there."""
+        unknown = [gap for gap in self.table.unknown(target) if not _meets(gap, forwards)]
+        if work is None or not self._gaps:
+            return unknown
+        closed = [gap for gap in self._closed(target) if gap not in unknown]
+        if not own:
+            # On its way it is handed on or waits, not both: while two nodes hand it to and fro, each of
+            # the copies that wait would become as many again.
+            closed = [gap for gap in closed if not _meets(gap, forwards)]
+        if self.parts.crowded:
+            self.context.count("gaps_unchecked", len(closed))
+            return unknown
+        return unknown + closed
 
     def closed(self, key: bytes, right: bool) -> None:
         """The neighbour of an own key is lost, and a farther one is now.

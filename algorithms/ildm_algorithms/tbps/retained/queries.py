@@ -311,17 +311,7 @@ class RetainedQueries:
     ) -> Iterator[None]:
         """Find what is wanted of a filter, the newest if it is too much, and send it, the oldest first."""
         newest: list[tuple[Stamp, str]] = []
-        cut = False
-        for found in self._matching(topic_filter):
-            if found is None:
-                yield
-            elif wanted(*found) and not (self._own(found[1]) and self.unwritten(found[0])):
-                heapq.heappush(newest, (found[1], found[0]))
-                if len(newest) > self.max_answers:
-                    cut = True
-                    heapq.heappop(newest)
-        if cut:
-            self.count("answers_cut")
+        yield from self._newest(topic_filter, wanted, newest)
         if not newest and complete is None:
             return
         batch: list[bytes] = []
@@ -341,6 +331,22 @@ class RetainedQueries:
             size += len(frame)
         self.count("answers")
         self.graph.tell(asker, Answer(topic_filter, complete, batch).encode())
+
+    def _newest(
+        self, topic_filter: str, wanted: Callable[[str, Stamp], bool], newest: list[tuple[Stamp, str]]
+    ) -> Iterator[None]:
+        """Gather in a heap what is wanted of a filter, ``max_answers`` at most."""
+        cut = False
+        for found in self._matching(topic_filter):
+            if found is None:
+                yield
+            elif wanted(*found) and not (self._own(found[1]) and self.unwritten(found[0])):
+                heapq.heappush(newest, (found[1], found[0]))
+                if len(newest) > self.max_answers:
+                    cut = True
+                    heapq.heappop(newest)
+        if cut:
+            self.count("answers_cut")
 
     def _volunteers(self, key: bytes, asker: Peer) -> bool:
         """Whether a node with a mere copy answers: the one where the message entered may be gone.
@@ -372,34 +378,44 @@ class RetainedQueries:
                 pass
 
     def _take_answer(self, answer: Answer) -> Iterator[None]:
-        member = self._member(answer.topic_filter)
-        if answer.complete is not None and member is not None:
-            if answer.complete:
-                member.filters[answer.topic_filter] = Progress.DONE
-                self.told(answer.topic_filter, True, 0.0)
-            elif member.filters[answer.topic_filter] is Progress.ASKED:
-                self._query(answer.topic_filter, self._questions[answer.topic_filter])
+        if answer.complete is not None:
+            self._neighbor_answered(answer.topic_filter, answer.complete)
         for number, frame in enumerate(answer.frames, 1):
             if number % MESSAGES == 0:
                 yield
             message = decode(frame, Version.V5)
             if not isinstance(message, Publish) or not message.topic:
                 raise IldmError("an answer that is no retained message")
-            stamp = Stamp.of(message)
-            if stamp is None or not self.interest.match(message.topic):
-                continue
-            known = self.known(message.topic)
-            known_stamp = None if known is None else Stamp.of(known)
-            if (known_stamp is not None and known_stamp >= stamp) or self.fetched.is_deleted(message):
-                continue
-            self.follow_up(message, True)
-            # nobody here has to be told that there is nothing, if there was nothing
-            if message.payload or (known is not None and known.payload):
-                self.count("retained_fetched")
-                self.fetched.add(message)
-                inject_known(self.api, message)
-            elif known is None:
-                self.fetched.add_deletion(message)
+            self._take_retained(message)
+
+    def _neighbor_answered(self, topic_filter: str, complete: bool) -> None:
+        """A subscriber with the same interest has answered; if that is not all, the publishers are asked."""
+        member = self._member(topic_filter)
+        if member is None:
+            return
+        if complete:
+            member.filters[topic_filter] = Progress.DONE
+            self.told(topic_filter, True, 0.0)
+        elif member.filters[topic_filter] is Progress.ASKED:
+            self._query(topic_filter, self._questions[topic_filter])
+
+    def _take_retained(self, message: Publish) -> None:
+        """Give the local broker a message of an answer, if it is wanted and news."""
+        stamp = Stamp.of(message)
+        if stamp is None or not self.interest.match(message.topic):
+            return
+        known = self.known(message.topic)
+        known_stamp = None if known is None else Stamp.of(known)
+        if (known_stamp is not None and known_stamp >= stamp) or self.fetched.is_deleted(message):
+            return
+        self.follow_up(message, True)
+        # nobody here has to be told that there is nothing, if there was nothing
+        if message.payload or (known is not None and known.payload):
+            self.count("retained_fetched")
+            self.fetched.add(message)
+            inject_known(self.api, message)
+        elif known is None:
+            self.fetched.add_deletion(message)
 
     def follow_up(self, message: Publish, late: bool) -> None:
         """One has come that may be news for those, too, who were told what was known here; ``late``: others
