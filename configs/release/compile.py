@@ -38,7 +38,7 @@ HOT = {
     " loop_guard own_ids parts retained_order same_broker version_probe visibility",
     "ildm/core/link": "control scope session translation",
     "ildm/core/local": "actions admission aliases barrier broker_session client_session clients filtered gate"
-    " leaving partial parts publisher refusing requests rules unanswered wills",
+    " leaving partial parts publisher record refusing requests rules unanswered wills",
     "ildm/core/host": "peer_session",
     "ildm/core/transfer": "contention custody deposit identity inbound introduction lane mixed outgoing ports"
     " qos1 queue receipt router rules silence spooled_queue stamps suspects window",

@@ -23,10 +23,11 @@ from ildm.core.link.parts import LinkParts
 from ildm.core.local.admission import Admission
 from ildm.core.local.bans import Bans
 from ildm.core.local.client_session import ClientSession, State
-from ildm.core.local.clients import ClientRecord, ClientRegistry, digest_of, interest_of
+from ildm.core.local.clients import ClientRegistry
 from ildm.core.local.gate import Told
 from ildm.core.local.partial import Partials
 from ildm.core.local.parts import ClientEvents, ClientParts
+from ildm.core.local.record import ClientRecord, digest_of, interest_of
 from ildm.core.local.rules import PublishRules
 from ildm.core.local.site_rules import SiteRules
 from ildm.core.plugin.account import FAILURES

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ildm.admin.view import AdminError, UnknownError
 from ildm.core.local.bans import Ban, Kind, TooManyBansError
-from ildm.core.local.clients import UNKNOWN, ClientRecord
+from ildm.core.local.record import UNKNOWN, ClientRecord
 from ildm.mqtt import Version, topic_matches
 
 if TYPE_CHECKING:

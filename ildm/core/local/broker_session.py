@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 from ildm.api import Role, Source, Unreachable
 from ildm.core.local.aliases import TopicAliases
 from ildm.core.local.barrier import Barrier
-from ildm.core.local.clients import granted_filters
 from ildm.core.local.gate import PACKET_IDS, PASSED, Answer, Gate, GateScanner
+from ildm.core.local.requests import granted_filters
 from ildm.core.session import BaseSession
 from ildm.mqtt import (
     CANNOT_SERVE,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ildm.core.calendar import Calendar
 from ildm.core.local.leaving import Leaving
+from ildm.core.local.record import UNKNOWN, ClientRecord, digest_of, interest_of
 from ildm.core.local.requests import ALL_FILTERS, FilterBudget
 from ildm.core.local.wills import Wills
 from ildm.core.tables import SESSIONS, SUBSCRIPTIONS, UNRELEASED
@@ -15,13 +15,10 @@ from ildm.mqtt import (
     ConnAck,
     Connect,
     Publish,
-    Subscription,
     members,
-    split_shared,
 )
 
 if TYPE_CHECKING:
-    from ildm.api import Timer
     from ildm.config import LimitsConfig
     from ildm.core.counters import Counters
     from ildm.core.driver import Driver, Store
@@ -29,21 +26,10 @@ if TYPE_CHECKING:
     from ildm.core.local.rules import PublishRules
     from ildm.core.local.wills import PublishWill
 
-UNKNOWN = "$share//#"
-"""Stands among a session's filters for those that the node does not know: other sites send it everything. No
-client can subscribe to it, because the name of a share has a character at least (MQTT-4.8.2-1)."""
 TOLD = 10
 """Sessions with unknown filters that the log names; the gauge ``sessions_unknown`` counts all."""
 NEVER = 0xFFFFFFFF
 """Session expiry interval of a session that does not expire (MQTT 5, 3.1.2.11.2)."""
-
-
-def interest_of(topic_filter: str) -> str | None:
-    """The filter other sites must know of: without the share; None for ``$``-topics, which never cross."""
-    if topic_filter == UNKNOWN:
-        return "#"
-    plain = split_shared(topic_filter)[1]
-    return None if plain.startswith("$") else plain
 
 
 class Interest:
@@ -71,64 +57,6 @@ class Interest:
         else:
             self.maximum[plain] = after
         return {} if before == after else {plain: after}
-
-
-class ClientRecord:
-    """What belongs to a client identifier rather than to a connection (MQTT's session state)."""
-
-    __slots__ = (
-        "expires_at",
-        "expiry",
-        "expiry_timer",
-        "filter_bytes",
-        "filters",
-        "key",
-        "qos2",
-        "saved",
-        "session",
-        "told_over_limit",
-    )
-
-    def __init__(self, key: str) -> None:
-        self.key = key
-        self.filters: dict[str, int] = {}
-        self.filter_bytes = 0
-        """What the filters take, about."""
-        self.told_over_limit = False
-        """The log has said that filters of this client stay at its broker."""
-        self.qos2: dict[int, int | None] = {}
-        """QoS 2 messages transferred and not yet released (MQTT-4.3.3-2): identifiers, and a digest."""
-        self.session: ClientSession | None = None
-        self.saved = False
-        """The store has rows of it: it is persistent."""
-        self.expiry = 0
-        """Session expiry interval in seconds; 0 ends the session with the connection."""
-        self.expires_at: float | None = None
-        self.expiry_timer: Timer | None = None
-
-    @property
-    def is_unknown(self) -> bool:
-        """The broker may hold filters of the session that the node does not know."""
-        return UNKNOWN in self.filters
-
-    def has_transferred(self, message: Publish, topic: str) -> bool:
-        """Whether a QoS 2 message is one that came before and was not released.
-
-        Not by DUP alone: paho sends one again without it when it has tried twice to connect.
-        """
-        assert message.packet_id is not None
-        if message.packet_id not in self.qos2:
-            return False
-        digest = self.qos2[message.packet_id]
-        return message.dup if digest is None else digest == digest_of(topic, message.payload)
-
-    def take_filters(self) -> ClientRecord:
-        """A record of nothing but the filters, which this one has no more."""
-        left = ClientRecord(self.key)
-        left.filters, self.filters = self.filters, {}
-        left.filter_bytes, self.filter_bytes = self.filter_bytes, 0
-        left.saved = self.saved
-        return left
 
 
 class ClientRegistry:
@@ -499,17 +427,3 @@ class ClientRegistry:
             for topic_filter, qos in record.filters.items():
                 row = (qos,) if wanted else None
                 self.store.put(SUBSCRIPTIONS, (record.key, topic_filter), row)
-
-
-def digest_of(topic: str, payload: bytes) -> int:
-    """What tells a message from another one under the same packet identifier: CRC-32."""
-    return zlib.crc32(payload, zlib.crc32(topic.encode(errors="surrogatepass")))
-
-
-def granted_filters(subscriptions: list[Subscription], reason_codes: list[int]) -> dict[str, int]:
-    """Filters of a SUBSCRIBE which its SUBACK grants, with the QoS granted."""
-    return {
-        wanted.topic_filter: code
-        for wanted, code in zip(subscriptions, reason_codes, strict=False)
-        if code <= 2
-    }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ildm.core.driver import Driver
-    from ildm.core.local.clients import ClientRecord
+    from ildm.core.local.record import ClientRecord
 
 PART = 500
 """Filters that are withdrawn before others have their turn, some milliseconds."""

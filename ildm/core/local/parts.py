@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     from ildm.core.local.admission import Admission
     from ildm.core.local.bans import Bans
     from ildm.core.local.client_session import ClientSession
-    from ildm.core.local.clients import ClientRecord, ClientRegistry
+    from ildm.core.local.clients import ClientRegistry
     from ildm.core.local.partial import Partials
     from ildm.core.local.publisher import Publisher
+    from ildm.core.local.record import ClientRecord
     from ildm.core.plugin.dispatch import Dispatch
     from ildm.core.plugin.filtering import Awaited
     from ildm.core.session import BaseSession

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from ildm.api import Timer
     from ildm.core.local.aliases import TopicAliases
     from ildm.core.local.broker_session import BrokerSession
-    from ildm.core.local.clients import ClientRecord
     from ildm.core.local.parts import ClientParts
+    from ildm.core.local.record import ClientRecord
     from ildm.core.local.rules import ClientRules
 
 PATIENCE = 1.0

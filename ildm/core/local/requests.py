@@ -9,7 +9,7 @@ from ildm.mqtt import OverLimit, ProtocolViolation, ReasonCode, Subscription
 
 if TYPE_CHECKING:
     from ildm.config import LimitsConfig
-    from ildm.core.local.clients import ClientRecord
+    from ildm.core.local.record import ClientRecord
 
 LEVEL_BYTES = 260
 """What a level of a filter takes at most in the tables that route by it."""
@@ -122,3 +122,12 @@ class Requests:
         if self._rejections is not None:
             self._rejections.pop(packet_id, None)
         return found[0]
+
+
+def granted_filters(subscriptions: list[Subscription], reason_codes: list[int]) -> dict[str, int]:
+    """Filters of a SUBSCRIBE which its SUBACK grants, with the QoS granted."""
+    return {
+        wanted.topic_filter: code
+        for wanted, code in zip(subscriptions, reason_codes, strict=False)
+        if code <= 2
+    }

@@ -27,7 +27,7 @@ from ildm.text import shown_source
 
 if TYPE_CHECKING:
     from ildm.admin.view import Row
-    from ildm.core.local.clients import ClientRecord
+    from ildm.core.local.record import ClientRecord
     from ildm.core.node import Node
     from ildm.net.history import History
 
