@@ -46,7 +46,7 @@ from ildm.mqtt import ConnAck, Connect, MqttError, OverLimit, Publish
 if TYPE_CHECKING:
     from ildm.config import Address, Config
     from ildm.core.driver import Driver, Store
-    from ildm.core.local.publisher import Publisher
+    from ildm.core.local.publishing import Publisher
     from ildm.core.plugin.loading import PluginSpec, PluginSpecs
     from ildm.core.session import BaseSession
     from ildm.core.spool import Spool

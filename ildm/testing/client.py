@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from ildm.api import Role, SessionStatus, Source
-from ildm.core.local.filtered import FAILURE, return_code
+from ildm.core.local.decisions import FAILURE, return_code
 from ildm.core.plugin.filtering import Awaited, Rejected
 from ildm.mqtt import (
     ConnAck,

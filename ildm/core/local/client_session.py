@@ -10,10 +10,10 @@ from ildm.core.frames import PUBLISH, head_topic, packet_ids, publish_run, run_t
 from ildm.core.local.actions import Action
 from ildm.core.local.aliases import TopicAliases
 from ildm.core.local.broker_session import BrokerSession
-from ildm.core.local.filtered import return_code
+from ildm.core.local.decisions import return_code
 from ildm.core.local.partial import SMALL, Partial
-from ildm.core.local.publisher import ANY_NUMBER
-from ildm.core.local.refusing import RefusingClient
+from ildm.core.local.publishing import ANY_NUMBER
+from ildm.core.local.spool_room import RefusingClient
 from ildm.core.local.unanswered import Unanswered
 from ildm.core.plugin.filtering import Rejected
 from ildm.core.transfer.lane import Lane

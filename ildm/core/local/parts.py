@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ildm.api import Source
 from ildm.core.local.actions import broker_wanted, client_actions
-from ildm.core.local.refusing import Refusal
+from ildm.core.local.spool_room import Refusal
 from ildm.mqtt import Version
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ildm.core.local.client_session import ClientSession
     from ildm.core.local.clients import ClientRegistry
     from ildm.core.local.partial import Partials
-    from ildm.core.local.publisher import Publisher
+    from ildm.core.local.publishing import Publisher
     from ildm.core.local.record import ClientRecord
     from ildm.core.plugin.dispatch import Dispatch
     from ildm.core.plugin.filtering import Awaited

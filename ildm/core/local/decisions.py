@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ildm.api import Source
-from ildm.core.local.publisher import Publisher
+from ildm.core.local.publishing import Publisher
 from ildm.core.local.requests import Rejections
 from ildm.core.plugin.filtering import Awaited, Rejected
 from ildm.mqtt import (

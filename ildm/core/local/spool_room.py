@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ildm.core.local.actions import client_actions
-from ildm.core.local.filtered import FilteredClient
+from ildm.core.local.decisions import FilteredClient
 from ildm.mqtt import MqttError, Property, PubAck, Publish, PubRec, ReasonCode, Version, decode
 
 if TYPE_CHECKING:
