@@ -22,12 +22,13 @@ from ildm.core.link.memory import Memory
 from ildm.core.link.parts import LinkParts
 from ildm.core.local.admission import Admission
 from ildm.core.local.bans import Bans
-from ildm.core.local.client_session import ClientSession, State
+from ildm.core.local.client_session import ClientSession
+from ildm.core.local.client_state import ClientState
 from ildm.core.local.clients import ClientRegistry
 from ildm.core.local.gate import Told
 from ildm.core.local.partial import Partials
 from ildm.core.local.parts import ClientEvents, ClientParts
-from ildm.core.local.record import ClientRecord, digest_of, interest_of
+from ildm.core.local.record import Client, ClientRecord, digest_of, interest_of
 from ildm.core.local.rules import PublishRules
 from ildm.core.local.site_rules import SiteRules
 from ildm.core.plugin.account import FAILURES
@@ -46,7 +47,6 @@ from ildm.mqtt import ConnAck, Connect, MqttError, OverLimit, Publish
 if TYPE_CHECKING:
     from ildm.config import Address, Config
     from ildm.core.driver import Driver, Store
-    from ildm.core.local.publishing import Publisher
     from ildm.core.plugin.loading import PluginSpec, PluginSpecs
     from ildm.core.session import BaseSession
     from ildm.core.spool import Spool
@@ -216,7 +216,6 @@ class Node(ClientEvents):
             loop_guard=self.loop_guard,
             start_gate=self.links.start_gate,
             clients=self.clients,
-            sessions=self.sessions,
             partials=self.partials,
             admission=self.admission,
             bans=self.bans,
@@ -324,8 +323,9 @@ class Node(ClientEvents):
 
     # clients ----------------------------------------------------------------------------------
 
-    def client_accepted(self, session: ClientSession) -> bool:
+    def client_accepted(self, session: Client) -> bool:
         """A client has connected by TCP; whether it may stay, at least until it is told why not."""
+        assert isinstance(session, ClientSession)
         if not self.accepting:
             self.counters["connections_refused"] += 1
             return False
@@ -336,38 +336,40 @@ class Node(ClientEvents):
         self.dispatch.session_established(session)
         return True
 
-    def client_connected(self, session: ClientSession, connect: Connect, connack: ConnAck) -> ClientRecord:
+    def client_connected(self, session: Client, connect: Connect, connack: ConnAck) -> ClientRecord:
         """The broker has accepted a client."""
         record = self.clients.connected(session, connect, connack)
         self.counters["clients_connected"] += 1
         self.driver.log("info", "client connected", client_id=session.client_id, peer=session.peer)
         return record
 
-    def client_gone(self, session: ClientSession, exc: Exception | None) -> None:
+    def client_gone(self, session: Client, exc: Exception | None) -> None:
         """A client's TCP connection has ended."""
+        assert isinstance(session, ClientSession)
         self.admission.being_told.discard(session)
         if session not in self.sessions:
             return
         self.sessions.discard(session)
-        if session.messages_in:
-            self.counters["messages_in"] += session.messages_in
+        if session.relay.messages_in:
+            self.counters["messages_in"] += session.relay.messages_in
         if session.paired is not None and session.paired.messages_out:
             self.counters["messages_out"] += session.paired.messages_out
-        unexpected = None if session.disconnected else exc or ConnectionError("closed without DISCONNECT")
+        clean, record = session.relay.clean, session.publishing.record
+        unexpected = None if clean else exc or ConnectionError("closed without DISCONNECT")
         self.dispatch.session_closed(session, unexpected)
-        if session.record is not None and session.connect is not None:
-            self.clients.disconnected(session, session.record, session.connect, session.disconnected)
+        if record is not None and session.connect is not None:
+            self.clients.disconnected(session, record, session.connect, clean)
             self.driver.log(
                 "info",
                 "client disconnected",
                 client_id=session.client_id,
                 peer=session.peer,
-                clean=session.disconnected,
+                clean=clean,
             )
-        elif session.state is not State.ENDED:
+        elif session.state is not ClientState.ENDED:
             self.driver.log("info", "client closed before it was accepted", peer=session.peer)
 
-    def client_failed(self, session: ClientSession, error: MqttError) -> None:
+    def client_failed(self, session: BaseSession, error: MqttError) -> None:
         """A client has sent what the standard forbids, or more than a limit allows."""
         self.counters["packets_over_limit" if isinstance(error, OverLimit) else "malformed"] += 1
         self.driver.log(
@@ -379,21 +381,6 @@ class Node(ClientEvents):
             error=str(error),
         )
         self.dispatch.call("on_recv_failure", session, error)
-
-    def publish_unusable(self, session: Publisher, error: MqttError, messages: int) -> None:
-        """Messages of a client were relayed that cannot cross; what becomes of them is for the broker."""
-        self.counters["transfer_dropped_unusable"] += messages
-        if session.told_unusable:
-            return
-        session.told_unusable = True
-        self.driver.log(
-            "warning",
-            "message relayed that cannot cross",
-            client_id=session.client_id,
-            peer=session.peer,
-            clause=error.clause,
-            error=str(error),
-        )
 
     # broker -----------------------------------------------------------------------------------
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from ildm.admin.view import AdminError, UnknownError
 from ildm.core.local.bans import Ban, Kind, TooManyBansError
+from ildm.core.local.client_session import ClientSession
 from ildm.core.local.record import UNKNOWN, ClientRecord
 from ildm.mqtt import Version, topic_matches
 
 if TYPE_CHECKING:
     from ildm.core.link.link import NeighborLink
-    from ildm.core.local.client_session import ClientSession
     from ildm.core.node import Node
     from ildm.net.transport.gate import AddressGate
 
@@ -26,9 +26,9 @@ VERSIONS = {Version.V31: "3.1", Version.V311: "3.1.1", Version.V5: "5"}
 def client_rows(node: Node) -> list[dict[str, Any]]:
     """See :meth:`ildm.admin.view.NodeView.clients`."""
     rows = [
-        session_row(session, session.record)
+        session_row(session, session.publishing.record)
         for session in node.sessions
-        if session.record is not None and session.connect is not None
+        if session.publishing.record is not None and session.connect is not None
     ]
     rows.extend(away_row(record) for record in node.clients.records.values() if record.session is None)
     return rows
@@ -37,7 +37,7 @@ def client_rows(node: Node) -> list[dict[str, Any]]:
 def record_row(record: ClientRecord) -> dict[str, Any]:
     """One client, connected or not."""
     session = record.session
-    if session is None or session.connect is None:
+    if not isinstance(session, ClientSession) or session.connect is None:
         return away_row(record)
     return session_row(session, record)
 
@@ -54,7 +54,7 @@ def session_row(session: ClientSession, record: ClientRecord) -> dict[str, Any]:
         "clean_start": session.connect.clean_start,
         "subscriptions": len(record.filters) - record.is_unknown,
         "filters_unknown": record.is_unknown,
-        "messages_in": session.messages_in,
+        "messages_in": session.relay.messages_in,
         "messages_out": session.paired.messages_out if session.paired is not None else 0,
     }
 
@@ -100,7 +100,7 @@ def subscription_row(source: ClientRecord | NeighborLink, topic_filter: str, qos
 
 def kick(node: Node, client_id: str) -> dict[str, Any]:
     """See :meth:`ildm.admin.view.NodeView.kick`."""
-    found = [s for s in node.sessions if s.record is not None and s.client_id == client_id]
+    found = [s for s in node.sessions if s.publishing.record is not None and s.client_id == client_id]
     if not found:
         raise UnknownError(f"no client {client_id!r} is connected")
     for session in found:

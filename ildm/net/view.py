@@ -175,8 +175,8 @@ class LiveView:
         """The node's own, which are declared."""
         counters = Tally(self.node.counters | self.store.counters)
         for session in self.node.sessions:  # these are added when a session ends
-            if session.messages_in:
-                counters["messages_in"] += session.messages_in
+            if session.relay.messages_in:
+                counters["messages_in"] += session.relay.messages_in
             if session.paired is not None and session.paired.messages_out:
                 counters["messages_out"] += session.paired.messages_out
         for loaded in self.node.dispatch.loaded:

@@ -8,7 +8,8 @@ from functools import partial
 from typing import Any
 
 from ildm.api import Role, SessionStatus, Source
-from ildm.core.local.decisions import FAILURE, return_code
+from ildm.core.local.answers import return_code
+from ildm.core.local.decisions import FAILURE
 from ildm.core.plugin.filtering import Awaited, Rejected
 from ildm.mqtt import (
     ConnAck,

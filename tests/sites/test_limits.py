@@ -227,7 +227,7 @@ async def test_a_far_site_that_is_down(
         # the publisher waits for its acknowledgements when the queue is full; others at its site do not
         payloads = [b"%05d" % n * 200 for n in range(3000)]
         under_way = asyncio.create_task(publisher.publish_all(topic_root, payloads, 1))
-        await until(lambda: any(session._holds for session in here.node.sessions))
+        await until(lambda: any(session.acks.holds for session in here.node.sessions))
         assert not under_way.done()
         other = await here.connect()
         await other.subscribe((f"{topic_root}local", 1))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ildm.mqtt import ConnectReturnCode, ReasonCode
+
 if TYPE_CHECKING:
     from ildm.config import LimitsConfig
     from ildm.core.counters import Counters
@@ -14,6 +16,17 @@ TOLD_AT_ONCE = 16
 """Refused clients whose CONNECT is awaited, so that they can be told why; further ones are closed."""
 LOG_EVERY = 10.0
 """Seconds between two lines of the log about refused clients."""
+NOT_AUTHENTICATED = frozenset(
+    (
+        ConnectReturnCode.BAD_USER_NAME_OR_PASSWORD,
+        ConnectReturnCode.NOT_AUTHORIZED,
+        ReasonCode.BAD_USER_NAME_OR_PASSWORD,
+        ReasonCode.NOT_AUTHORIZED,
+        ReasonCode.BANNED,
+        ReasonCode.BAD_AUTHENTICATION_METHOD,
+    )
+)
+"""CONNACKs that refuse a client for who it is (3.1.1: 3.2.2.3; 5: 3.2.2.2); no code means two things."""
 
 
 class Admission:
@@ -58,8 +71,11 @@ class Admission:
         self.counters["out_of_descriptors"] += 1
         self._log("file descriptors")
 
-    def not_authenticated(self, origin: Origin | None) -> None:
-        """A client was refused for who it is; its address may be blocked for that."""
+    def refused_with(self, code: int, origin: Origin | None) -> None:
+        """A CONNACK with this code has gone to a client; if it is refused for who it is, its address may be
+        blocked for that."""
+        if code not in NOT_AUTHENTICATED:
+            return
         self.counters["authentication_failures"] += 1
         address = None if origin is None else origin.authentication_failed()
         if address is None:

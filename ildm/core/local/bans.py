@@ -11,7 +11,7 @@ from ildm.mqtt import IldmError
 if TYPE_CHECKING:
     from ildm.core.calendar import Calendar
     from ildm.core.driver import Store
-    from ildm.core.local.client_session import ClientSession
+    from ildm.core.local.record import Client
 
 Kind = Literal["client", "user", "address"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -74,7 +74,7 @@ class Bans:
         self._expire()
         return (Ban(kind, name, until) for (kind, name), until in self._until.items())
 
-    def bars(self, session: ClientSession) -> bool:
+    def bars(self, session: Client) -> bool:
         """Whether a client, whose CONNECT has come, is kept out."""
         if not self._until:
             return False
@@ -95,7 +95,7 @@ class Bans:
         self.store.put(BANS, key, None)
 
 
-def _names(session: ClientSession) -> Iterator[tuple[Kind, str]]:
+def _names(session: Client) -> Iterator[tuple[Kind, str]]:
     yield "client", session.client_id
     yield "address", session.peer.rpartition(":")[0].strip("[]")
     if session.connect is not None and session.connect.username is not None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ildm.core.calendar import Calendar
 from ildm.core.local.leaving import Leaving
-from ildm.core.local.record import UNKNOWN, ClientRecord, digest_of, interest_of
+from ildm.core.local.record import UNKNOWN, Client, ClientRecord, digest_of, interest_of
 from ildm.core.local.requests import ALL_FILTERS, FilterBudget
 from ildm.core.local.wills import Wills
 from ildm.core.tables import SESSIONS, SUBSCRIPTIONS, UNRELEASED
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from ildm.config import LimitsConfig
     from ildm.core.counters import Counters
     from ildm.core.driver import Driver, Store
-    from ildm.core.local.client_session import ClientSession
     from ildm.core.local.rules import PublishRules
     from ildm.core.local.wills import PublishWill
 
@@ -168,16 +167,16 @@ class ClientRegistry:
         for record in self.records.values():
             session = record.session
             if session is not None and session.connect is not None:
-                session.rules = rules.of(session.connect.username, session.client_id)
+                session.follow(rules.of(session.connect.username, session.client_id))
 
-    def connected(self, session: ClientSession, connect: Connect, connack: ConnAck) -> ClientRecord:
+    def connected(self, session: Client, connect: Connect, connack: ConnAck) -> ClientRecord:
         """The broker has accepted a client."""
         assigned = connack.properties.get(members.ASSIGNED_CLIENT_IDENTIFIER)
         key = connect.client_id or (
             assigned if isinstance(assigned, str) else f"\0{self._started}.{session.id}"
         )
         session.client_id = connect.client_id or (assigned if isinstance(assigned, str) else "")
-        session.rules = self._rules.of(connect.username, session.client_id)
+        session.follow(self._rules.of(connect.username, session.client_id))
         record = self.records.get(key)
         is_new = record is None
         if record is None:
@@ -204,7 +203,7 @@ class ClientRegistry:
             self._set_expiry(record, 0 if connect.clean_start else NEVER)
         earlier = record.session
         if earlier is not None and earlier.connect is not None and earlier.connect.will is not None:
-            earlier.taken_over_at = session.parts.retained.next_stamp()
+            earlier.taken_over()
         record.session = session
         record.expires_at = None
         self._save(record)
@@ -272,7 +271,7 @@ class ClientRegistry:
         if changes:
             self._interest_changed(changes)
 
-    def leaves(self, session: ClientSession, record: ClientRecord, clean: bool, expiry: int | None) -> None:
+    def leaves(self, session: object, record: ClientRecord, clean: bool, expiry: int | None) -> None:
         """A DISCONNECT has come; ``clean``: it discards the will, ``expiry``: it changes the session's."""
         if record.session is not session:
             return  # another connection has taken the session over
@@ -282,9 +281,7 @@ class ClientRegistry:
             self._set_expiry(record, expiry)
             self._save(record)
 
-    def disconnected(
-        self, session: ClientSession, record: ClientRecord, connect: Connect, clean: bool
-    ) -> None:
+    def disconnected(self, session: Client, record: ClientRecord, connect: Connect, clean: bool) -> None:
         """A connection has ended; ``clean`` when its will must not be sent (MQTT-3.14.4-3)."""
         current = record.session is session
         if not clean and connect.will is not None and not self._continued(record, session, connect):
@@ -312,7 +309,7 @@ class ClientRegistry:
 
     # wills ------------------------------------------------------------------------------------
 
-    def _continued(self, record: ClientRecord, session: ClientSession, connect: Connect) -> bool:
+    def _continued(self, record: ClientRecord, session: Client, connect: Connect) -> bool:
         """Whether another connection goes on with the session within the will delay (MQTT-3.1.3-9)."""
         assert connect.will is not None
         newer = record.session

@@ -82,17 +82,9 @@ class GateScanner(HeaderScanner):
             pos = min(self._skip, len(data))
             self._skip -= pos
         elif self._held is not None:
-            pos = self._missing
-            self._held.append(data[:pos])
-            self._missing -= len(data)
-            if not withheld:
-                pieces.append((0, data[:pos], ()))
+            pos = start = self._complete(data, withheld, pieces)
             if self._missing > 0:
-                self.withheld = withheld
                 return pieces
-            frame = b"".join(self._held)
-            pieces.append((frame[0] if withheld else frame[0] | PASSED, frame, ()))
-            start, self._held, self._missing = pos, None, 0
         elif self._head:
             start = 0 if withheld else len(self._head)
             data = self._head + data
@@ -123,15 +115,9 @@ class GateScanner(HeaderScanner):
             publish = first & 0xF0 == 0x30
             if wanted[first] or _MEANINGFUL[first]:
                 self.publishes += publish
-                if end > end_of_data and end - header_end > self.limit:
-                    self._skip = end - end_of_data
-                    pos = end_of_data
-                    break
                 passed = start > pos  # it had begun when nothing was expected yet
                 if end > end_of_data:
-                    self._held = [data[pos:]]
-                    self._missing = end - end_of_data
-                    self.withheld = not passed
+                    pos = self._keep(data, pos, header_end, end, passed)
                     break
                 if passed:
                     pieces.append((0, data[start:end], ()))
@@ -140,18 +126,10 @@ class GateScanner(HeaderScanner):
                 pieces.append((first | PASSED if passed else first, data[pos:end], ()))
                 start = pos = end
                 continue
-            prefix = data[pos:header_end]
-            size = end - pos
             begin = pos
-            pos = end
-            like = 1
-            while pos < end_of_data and data.startswith(prefix, pos):
-                pos += size
-                like += 1
-                if like == LONG_RUN:
-                    pos += size * alike(data, pos, size, prefix)
+            pos = _past_like(data, begin, header_end, end)
             if publish:
-                self.publishes += (pos - begin) // size
+                self.publishes += (pos - begin) // (end - begin)
             if pos > end_of_data:
                 self._skip = pos - end_of_data
                 break
@@ -160,6 +138,46 @@ class GateScanner(HeaderScanner):
             pieces.append((0, data[start:passing], ()))
         self.between_frames = not (self._skip or self._head or self._held)
         return pieces
+
+    def _complete(self, data: bytes, withheld: bool, pieces: list[Piece]) -> int:
+        """The packet that is kept goes on in ``data``; answers where it ends there, if it does."""
+        assert self._held is not None
+        end = self._missing
+        self._held.append(data[:end])
+        self._missing -= len(data)
+        if not withheld:
+            pieces.append((0, data[:end], ()))
+        if self._missing > 0:
+            self.withheld = withheld
+            return len(data)
+        frame = b"".join(self._held)
+        pieces.append((frame[0] if withheld else frame[0] | PASSED, frame, ()))
+        self._held, self._missing = None, 0
+        return end
+
+    def _keep(self, data: bytes, pos: int, header_end: int, end: int, passed: bool) -> int:
+        """Keep the packet at ``pos``, of which a part has come; answers up to where ``data`` passes."""
+        if end - header_end > self.limit:
+            self._skip = end - len(data)
+            return len(data)
+        self._held = [data[pos:]]
+        self._missing = end - len(data)
+        self.withheld = not passed
+        return pos
+
+
+def _past_like(data: bytes, pos: int, header_end: int, end: int) -> int:
+    """Behind the frames from ``pos`` on that begin like the one there; the last may not be whole."""
+    prefix = data[pos:header_end]
+    size = end - pos
+    pos = end
+    like = 1
+    while pos < len(data) and data.startswith(prefix, pos):
+        pos += size
+        like += 1
+        if like == LONG_RUN:
+            pos += size * alike(data, pos, size, prefix)
+    return pos
 
 
 class Answer:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from ildm.api import Source
 from ildm.core.local.actions import broker_wanted, client_actions
-from ildm.core.local.spool_room import Refusal
 from ildm.mqtt import Version
 
 if TYPE_CHECKING:
@@ -22,11 +21,9 @@ if TYPE_CHECKING:
     from ildm.core.link.start_gate import StartGate
     from ildm.core.local.admission import Admission
     from ildm.core.local.bans import Bans
-    from ildm.core.local.client_session import ClientSession
     from ildm.core.local.clients import ClientRegistry
     from ildm.core.local.partial import Partials
-    from ildm.core.local.publishing import Publisher
-    from ildm.core.local.record import ClientRecord
+    from ildm.core.local.record import Client, ClientRecord
     from ildm.core.plugin.dispatch import Dispatch
     from ildm.core.plugin.filtering import Awaited
     from ildm.core.session import BaseSession
@@ -34,31 +31,27 @@ if TYPE_CHECKING:
     from ildm.core.transfer.custody import Custody
     from ildm.core.transfer.retained import Retained
     from ildm.core.transfer.router import Router
-    from ildm.mqtt import ConnAck, Connect, MqttError
+    from ildm.mqtt import ConnAck, Connect, MqttError, PacketType
 
 
 class ClientEvents(ABC):
     """What the node is told of its clients and their broker sessions, and asked for them."""
 
     @abstractmethod
-    def client_accepted(self, session: ClientSession) -> bool:
+    def client_accepted(self, session: Client) -> bool:
         """A client has connected by TCP; whether it may stay, at least until it is told why not."""
 
     @abstractmethod
-    def client_connected(self, session: ClientSession, connect: Connect, connack: ConnAck) -> ClientRecord:
+    def client_connected(self, session: Client, connect: Connect, connack: ConnAck) -> ClientRecord:
         """The broker has accepted a client."""
 
     @abstractmethod
-    def client_gone(self, session: ClientSession, exc: Exception | None) -> None:
+    def client_gone(self, session: Client, exc: Exception | None) -> None:
         """A client's TCP connection has ended."""
 
     @abstractmethod
-    def client_failed(self, session: ClientSession, error: MqttError) -> None:
+    def client_failed(self, session: BaseSession, error: MqttError) -> None:
         """A client has sent what the standard forbids, or more than a limit allows."""
-
-    @abstractmethod
-    def publish_unusable(self, session: Publisher, error: MqttError, messages: int) -> None:
-        """Messages of a client were relayed that cannot cross; what becomes of them is for the broker."""
 
     @abstractmethod
     def broker_reachable(self, reason: str | None) -> None:
@@ -86,6 +79,18 @@ class ClientEvents(ABC):
         """What a SUBSCRIBE waits for, for so many seconds at most; None: it goes to the broker at once."""
 
 
+class Refusal:
+    """Of a node that refuses messages. While it does, each PUBLISH of MQTT 5 is looked at.
+
+    Args:
+        looked_at: types of packets which plugins want to see.
+    """
+
+    def __init__(self, custody: Custody, looked_at: frozenset[PacketType]) -> None:
+        self.custody = custody
+        self.actions = client_actions(Version.V5, routing=True, looked_at=looked_at, whole=True)
+
+
 class ClientParts:
     """Handed to every client's session, so that nothing in this wing climbs up to the node."""
 
@@ -105,7 +110,6 @@ class ClientParts:
         loop_guard: LoopGuard,
         start_gate: StartGate,
         clients: ClientRegistry,
-        sessions: set[ClientSession],
         partials: Partials,
         admission: Admission,
         bans: Bans,
@@ -128,8 +132,6 @@ class ClientParts:
         self.loop_guard = loop_guard
         self.start_gate = start_gate
         self.clients = clients
-        self.sessions = sessions
-        """Of all clients that are connected."""
         self.partials = partials
         self.admission = admission
         self.bans = bans
@@ -152,3 +154,7 @@ class ClientParts:
     def broker_address(self) -> Address:
         """Where the broker is dialed."""
         return self.brokers.current
+
+    def is_reserved(self, client_id: str) -> bool:
+        """Whether it is the name of the node's own sessions, of which no filter is to know."""
+        return client_id in self.injector.client_ids or self.loop_guard.is_own(client_id)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ildm.mqtt import split_shared
 
 if TYPE_CHECKING:
-    from ildm.api import Timer
-    from ildm.core.local.client_session import ClientSession
-    from ildm.mqtt import Publish
+    from ildm.api import Stamp, Timer
+    from ildm.core.local.rules import ClientRules
+    from ildm.mqtt import Connect, Publish, Version
 
 UNKNOWN = "$share//#"
 """Stands among a session's filters for those that the node does not know: other sites send it everything. No
@@ -23,6 +23,33 @@ def interest_of(topic_filter: str) -> str | None:
         return "#"
     plain = split_shared(topic_filter)[1]
     return None if plain.startswith("$") else plain
+
+
+class Client(Protocol):
+    """A client's session, as what outlives it sees it."""
+
+    id: int
+    client_id: str
+    peer: str
+    version: Version
+    connect: Connect | None
+    taken_over_at: Stamp | None
+    """Of its will, where another connection has taken the session over: what that one sets is newer."""
+
+    def taken_over(self) -> None:
+        """Another connection has taken the session over."""
+
+    def follow(self, rules: ClientRules | None) -> None:
+        """From now on these rules say what of its messages may cross."""
+
+    def may_send(self, topic: str) -> bool:
+        """Whether they let messages on a topic cross."""
+
+    def publisher_index(self) -> int:
+        """Its turn in the round-robin over sessions, kept for the order of its messages."""
+
+    def say_goodbye(self) -> None:
+        """A DISCONNECT that waits goes to the broker now: something is to follow it."""
 
 
 class ClientRecord:
@@ -50,7 +77,7 @@ class ClientRecord:
         """The log has said that filters of this client stay at its broker."""
         self.qos2: dict[int, int | None] = {}
         """QoS 2 messages transferred and not yet released (MQTT-4.3.3-2): identifiers, and a digest."""
-        self.session: ClientSession | None = None
+        self.session: Client | None = None
         self.saved = False
         """The store has rows of it: it is persistent."""
         self.expiry = 0

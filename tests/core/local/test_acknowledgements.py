@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ildm.core.local.broker_session import ANSWERS
+from ildm.core.local.wire import ANSWERS
 from ildm.mqtt import (
     Disconnect,
     PingReq,
@@ -235,8 +235,8 @@ def test_a_qos_2_message_sent_again_while_its_answer_waits_crosses_once(world: W
     answers.let_go(2)
     world.run(0.1)
     (session,) = a.node.sessions
-    assert session.record is not None
-    assert session.record.qos2 == {}
+    assert session.publishing.record is not None
+    assert session.publishing.record.qos2 == {}
     client.send(message("t/2", 2, 2, dup=True))
     world.run(0.1)
     answers.let_go()
@@ -433,13 +433,13 @@ def test_unacknowledged_messages_are_bounded_by_not_reading_on(world: World) -> 
         client.send(message("t", 1, number))
         world.run(0.01)
     assert session.paused
-    assert session.unanswered is not None
-    assert session.unanswered.messages == 11
+    assert session.publishing.unanswered is not None
+    assert session.publishing.unanswered.messages == 11
     answers.let_go()
     world.run(1)
     assert not session.paused
     assert len(injected(b)) == 30
-    assert (session.unanswered.messages, session.unanswered.bytes) == (0, 0)
+    assert (session.publishing.unanswered.messages, session.publishing.unanswered.bytes) == (0, 0)
 
 
 def test_a_retained_message_keeps_its_place_although_its_acknowledgement_comes_late(world: World) -> None:
@@ -494,8 +494,8 @@ def test_a_held_client_gets_everything_but_its_acknowledgements(
     world.run(1)
     client = site.subscriber("t", "c", version=version)
     session = next(s for s in site.node.sessions if s.client_id == "c")
-    session.hold("one")
-    session.hold("two")
+    session.acks.hold("one")
+    session.acks.hold("two")
     for number in range(1, 6):
         client.send(message("t", 1, number))
         client.send(message("u", 2, 100 + number))
@@ -506,10 +506,10 @@ def test_a_held_client_gets_everything_but_its_acknowledgements(
     assert client.got(PingResp)
     assert [packet.packet_id for packet in client.got(SubAck)] == [1, 2]
     assert len(client.messages) == 5
-    session.release("one")
+    session.acks.release("one")
     world.run(1)
     assert client.got(PubAck) == []
-    session.release("two")
+    session.acks.release("two")
     world.run(1)
     assert [packet.packet_id for packet in client.got(PubAck)] == [1, 2, 3, 4, 5]
     assert [packet.packet_id for packet in client.got(PubRec)] == [101, 102, 103, 104, 105]
@@ -517,7 +517,7 @@ def test_a_held_client_gets_everything_but_its_acknowledgements(
     world.run(1)
     assert client.got(PubAck)[-1].packet_id == 9
     assert session.paired is not None
-    assert not session.paired.watching
+    assert not session.wire.watching
 
 
 @pytest.mark.parametrize("version", VERSIONS)

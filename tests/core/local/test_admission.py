@@ -86,13 +86,14 @@ def test_blocked_addresses_are_one_line_of_the_log_in_a_while(world: World) -> N
 
     origin = FromOneAddress("192.0.2.1", 3)
     for expected in ([], [], [("192.0.2.1", 1)], [("192.0.2.1", 1)]):
-        admission.not_authenticated(origin)
+        admission.refused_with(0x87, origin)
+        admission.refused_with(0x88, origin)  # for no fault of the client's
         assert lines() == expected
     for number in range(2, 5):
-        admission.not_authenticated(FromOneAddress(f"192.0.2.{number}", 1))
-    admission.not_authenticated(None)
+        admission.refused_with(0x87, FromOneAddress(f"192.0.2.{number}", 1))
+    admission.refused_with(0x87, None)
     world.run(LOG_EVERY)
-    admission.not_authenticated(FromOneAddress("192.0.2.9", 1))
+    admission.refused_with(0x87, FromOneAddress("192.0.2.9", 1))
     assert lines() == [("192.0.2.1", 1), ("192.0.2.9", 4)]
     assert site.node.counters["authentication_failures"] == 9
 

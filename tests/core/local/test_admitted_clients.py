@@ -8,7 +8,7 @@ import pytest
 
 from ildm.api import Deferred, Filter, Reject, Session
 from ildm.config import Address
-from ildm.core.local.decisions import return_code
+from ildm.core.local.answers import return_code
 from ildm.mqtt import (
     ConnAck,
     Connect,

@@ -280,8 +280,8 @@ def test_ten_thousand_rejected_entries(world: World) -> None:
     assert setting.node.counters["subscriptions_rejected"] == 5 * 2000 + 1999
     assert len(setting.logged("subscription rejected")) == 1
     (session,) = setting.node.sessions
-    assert session.pending.bytes == 0
-    assert session.pending.rejections(8) is None
+    assert session.publishing.pending.bytes == 0
+    assert session.publishing.pending.rejections(8) is None
 
 
 def test_a_persistent_session_has_only_what_was_granted(world: World) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ildm.config import Address
-from ildm.core.local.decisions import LARGEST_PACKET, with_packet_size
+from ildm.core.local.answers import LARGEST_PACKET, with_packet_size
 from ildm.mqtt import (
     ConnAck,
     Connect,

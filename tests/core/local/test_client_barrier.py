@@ -141,7 +141,7 @@ def test_qos_0_waits_for_nothing_and_writes_nothing() -> None:
     for _ in range(10):
         bench.send(client, Publish(topic="t", payload=b"x"), PingReq())
     assert bench.spool.commits == commits
-    assert not client.transport.other.endpoint.paired.watching
+    assert not client.transport.other.endpoint.wire.watching
 
 
 def test_a_client_that_has_gone_is_not_answered() -> None:
@@ -184,9 +184,9 @@ def test_a_gate_that_opens_does_not_let_out_what_is_not_durable() -> None:
     bench = Bench()
     client = bench.client()
     session = client.transport.other.endpoint
-    session.hold("a full link")
+    session.acks.hold("a full link")
     bench.send(client, retained(1))
-    session.release("a full link")
+    session.acks.release("a full link")
     bench.world.run(0.1)
     assert client.got(PubAck) == []
     bench.sync()

@@ -164,7 +164,7 @@ def test_what_is_refused_is_not_under_way_for_a_client_that_waits_for_a_link() -
     pair.a.broker.receive_maximum = 5
     client = pair.client()
     (session,) = (session for session in pair.a.node.sessions if session.client_id == "c")
-    session.hold("a link is full")
+    session.acks.hold("a link is full")
     pair.fill()
     pair.send(client, *[message(number, qos=1 + number % 2) for number in range(1, 26)])
     assert len(answers(client, PubAck) + answers(client, PubRec)) == 25

@@ -85,9 +85,9 @@ def test_nothing_is_left_of_them(world: World, case: str, transfer: str, version
     at_once(client, packets, version)
     world.run(1)
     (session,) = a.node.sessions
-    assert not session.unanswered
-    assert session.record is not None
-    assert session.record.qos2 == {}
+    assert not session.publishing.unanswered
+    assert session.publishing.record is not None
+    assert session.publishing.record.qos2 == {}
     assert not a.node.retained.releases.any_of("c")
     for payload in "12":
         client.send(message(payload, 2))

@@ -384,13 +384,13 @@ def test_the_broker_and_other_sites_get_the_same_however_the_bytes_are_cut(
         keeper = keeper_at(world, a)
         client = a.client("c", version=version)
         session = next(s for s in a.node.sessions if s.client_id == "c")
-        if session._aliases is not None:
-            session._aliases.maximum = 10
+        if session.publishing.aliases is not None:
+            session.publishing.aliases.maximum = 10
         for chunk in way:
             session.data_received(chunk)
         world.run(2)
         assert keeper.raw["c"] == data
-        assert session.messages_in == len(published)
+        assert session.relay.messages_in == len(published)
         assert not client.closed
         if algorithm is not None:
             received = [p.payload for i, p in b.broker.published if i.startswith("ildm-")]

@@ -51,7 +51,7 @@ def test_it_is_read_up_to_the_bound_and_goes_on_when_released(
     site, other = row(world, "ab", "pf", link={"inflight": INFLIGHT})
     client = site.client("c", version=version)
     session = session_of(site)
-    session.hold("full")
+    session.acks.hold("full")
     sent = packets(kind, version)
     if together:
         client.transport.write(b"".join(packet.encode(version) for packet in sent))
@@ -66,7 +66,7 @@ def test_it_is_read_up_to_the_bound_and_goes_on_when_released(
     assert session.paused
     assert not client.closed
     assert site.node.counters["clients_unread"] == 1
-    session.release("full")
+    session.acks.release("full")
     world.run(5)
     assert at_broker(site) == acknowledged(client) == list(range(1, 26))
     assert len(client.got(PingResp)) == 1
@@ -78,7 +78,7 @@ def test_it_is_read_up_to_the_bound_and_goes_on_when_released(
 def test_what_needs_no_acknowledgement_passes_until_more_comes_that_does(world: World) -> None:
     a, _ = row(world, "ab", "pf", link={"inflight": INFLIGHT})
     client = a.client("c")
-    session_of(a).hold("full")
+    session_of(a).acks.hold("full")
     for number in range(1, INFLIGHT + 1):
         client.send(message(number))
     client.send(message(0, qos=0))
@@ -93,11 +93,11 @@ def test_bytes_are_bounded_too(world: World) -> None:
     a, _ = row(world, "ab", "pf", link={"inflight": 1000, "inflight_bytes": 64 << 10})
     client = a.client("c")
     session = session_of(a)
-    session.hold("full")
+    session.acks.hold("full")
     client.transport.write(b"".join(message(n, size=10_000).encode(Version.V311) for n in range(1, 30)))
     world.run(1)
     assert at_broker(a) == [1, 2, 3, 4, 5, 6]
-    session.release("full")
+    session.acks.release("full")
     world.run(1)
     assert acknowledged(client) == list(range(1, 30))
 
@@ -106,16 +106,16 @@ def test_held_again_it_is_read_up_to_the_bound_again(world: World) -> None:
     a, _ = row(world, "ab", "pf", link={"inflight": INFLIGHT})
     client = a.client("c")
     session = session_of(a)
-    session.hold("full")
+    session.acks.hold("full")
     for number in range(1, 26):
         client.send(message(number))
     world.run(1)
-    session.release("full")
-    session.hold("full again")  # before what was put off has had its turn
+    session.acks.release("full")
+    session.acks.hold("full again")  # before what was put off has had its turn
     world.run(1)
     assert at_broker(a) == list(range(1, 21))
     assert acknowledged(client) == list(range(1, 11))
-    session.release("full again")
+    session.acks.release("full again")
     world.run(1)
     assert acknowledged(client) == list(range(1, 26))
     assert a.node.counters["clients_unread"] == 2
@@ -126,7 +126,7 @@ def test_the_broker_does_not_miss_it(world: World) -> None:
     a, _ = row(world, "ab", "pf", link={"inflight": INFLIGHT})
     client = a.client(connect=Connect(client_id="c", keep_alive=30))
     session = session_of(a)
-    session.hold("full")
+    session.acks.hold("full")
     for number in range(1, 26):
         client.send(message(number))
     world.run(1)
@@ -137,7 +137,7 @@ def test_the_broker_does_not_miss_it(world: World) -> None:
         assert [type(packet) for packet in connection.received[before:]].count(PingReq) >= 1
     assert not client.closed
     assert client.got(PingResp) == []
-    session.release("full")
+    session.acks.release("full")
     world.run(1)
     before = len(connection.received)
     world.run(60)
@@ -151,7 +151,7 @@ def test_of_mqtt_5_it_is_ended_beyond_the_receive_maximum_it_was_told(world: Wor
     a.broker.receive_maximum = 10
     client = a.client("c", version=Version.V5)
     session = session_of(a)
-    session.hold("full")
+    session.acks.hold("full")
     client.transport.write(b"".join(message(n).encode(Version.V5) for n in range(1, count + 1)))
     world.run(1)
     assert [packet.reason_code for packet in client.got(Disconnect)] == ([0x93] if count > 10 else [])
@@ -169,7 +169,7 @@ def test_of_one_that_goes_what_it_has_sent_is_passed_on(
     a, _ = row(world, "ab", "pf", link={"inflight": INFLIGHT})
     client = a.client("c")
     session = session_of(a)
-    session.hold("full")
+    session.acks.hold("full")
     data = b"".join(message(n).encode(Version.V311) for n in range(1, 26))
     client.transport.write(data + (Disconnect().encode(Version.V311) if says_goodbye else b""))
     world.run(1)
@@ -179,10 +179,10 @@ def test_of_one_that_goes_what_it_has_sent_is_passed_on(
         client.transport.abort()
         world.run(1)
         assert at_broker(a) == list(range(1, 11))
-        session.release("full")
+        session.acks.release("full")
     world.run(10)
     assert at_broker(a) == list(range(1, 26))
-    assert session.disconnected == says_goodbye
+    assert session.relay.clean == says_goodbye
     assert session not in a.node.sessions
     assert not [each for each in a.broker.connections if each.client_id == "c"]
 
@@ -192,7 +192,7 @@ def test_one_that_waits_can_be_ended(world: World, how: str) -> None:
     a, _ = row(world, "ab", "pf", link={"inflight": INFLIGHT})
     client = a.client(connect=Connect(client_id="c", keep_alive=30))
     session = session_of(a)
-    session.hold("full")
+    session.acks.hold("full")
     client.transport.write(b"".join(message(n).encode(Version.V311) for n in range(1, 26)))
     world.run(1)
     if how == "kick":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from typing import Any
 
-from ildm.core.local.broker_session import ANSWERS
+from ildm.core.local.wire import ANSWERS
 from ildm.mqtt import Connect, PingReq, Publish, Subscribe, Subscription
 from tests.fuzz.engine import Target
 from tests.fuzz.mutator import mutate_stream
