@@ -13,9 +13,9 @@ class AtmTbpsConfig(TbpsConfig):
     """How large tables are, and how they are filled; times in seconds. The paper gives none."""
 
     entries: int = Field(default=60, ge=0, le=10_000)
-    """Entries of each key's table at most (L). A topic whose subscribers all find room gets each message
-    in one hop, a larger one in few. The neighbours are among them, and are kept even where they alone are
-    more; so those of them that do not subscribe take some of the room."""
+    """Entries of each key's table at most (L). A topic whose subscribers all find room gets each message in
+    one hop, a larger one in few. The neighbours are among them, and are kept even where they alone are more.
+    So neighbours that do not subscribe take some of the room."""
     explore_after: float = Field(default=1.0, gt=0)
     """When a key looks for others of its topic after it has joined, and between two messages of one topic
     that do so on their way."""

@@ -86,7 +86,7 @@ class FlexibleGraph(SkipGraph):
         """The learned entries, in the order of own keys, and for each what it is kept for.
 
         A subscriber of the own topic stays as long as there are not more of them than fit (policy 1 in
-        :mod:`ildm_algorithms.atm_tbps.entries`); a stranger goes first, and sooner if many are of its level.
+        :mod:`ildm_algorithms.atm_tbps.entries`). A stranger goes first, and sooner if many are of its level.
         """
         for own, entries in sorted(self._known.tables.items()):
             for ref, level, wanted in sorted(entries.entries()):

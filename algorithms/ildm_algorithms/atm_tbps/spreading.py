@@ -1,9 +1,9 @@
 """How a query is divided where a node knows any keys: at the farthest first (ATM-TBPS IV-C).
 
 SFB divides a range at the neighbours, from the highest level down, which is from the farthest to the nearest.
-Learned entries may be of any level at any distance, so here all that are known in the range count alike: each
-gets the part from its own key to the next one farther away. So every known key of the range is one hop away,
-and however right or wrong the choice of entries is, each key is reached once.
+Learned entries may be of any level at any distance. So here all that are known in the range count alike. Each
+gets the part from its own key to the next one farther away. So every known key of the range is one hop away.
+However right or wrong the choice of entries is, each key is reached once.
 """
 
 from __future__ import annotations

@@ -111,8 +111,8 @@ class Log:
         self.owed: Callable[[float], bool] = lambda published: False
         """Whether some site is known to lack what was published at a time."""
         self._unwritten: dict[int, str] = {}
-        """Numbers of the newest ones that are not on disk yet, and their topics: if the node is killed now
-        their clients send them again, as others. Nobody is told of them."""
+        """Numbers of the newest messages that are not on disk yet, and their topics. If the node is killed
+        now, clients send these again, as others. Nobody is told of them."""
         self._unwritten_topics: Counter[str] = Counter()
         self._sweeping = False
         self._given_up: Counter[str] = Counter()
@@ -224,8 +224,8 @@ class Log:
         return list({entry.topic: None for _, entry in self.since(at)})
 
     def all_since(self, at: float, recent: float = inf, known: int = -1) -> Iterator[tuple[int, float, str]]:
-        """Numbers, times and topics of messages not older than a time, those that are gone as well; up to the
-        number ``known`` only those not older than ``recent``."""
+        """Numbers, times and topics of messages not older than a time, those that are gone as well. Up to the
+        number ``known`` there are only those not older than ``recent``."""
         for number, entry in self.since(at):
             if number <= known and entry.at < recent:
                 break

@@ -41,8 +41,8 @@ def identity_of(message: Publish) -> tuple[str, int] | None:
 
 
 def inject_known(api: NodeApi, message: Publish) -> bool:
-    """Give the local broker an answer or a repetition, also if it has had that message before; when it comes
-    by itself then, it is known."""
+    """Give the local broker an answer or a repetition, also if it has had that message before. The message is
+    known when it comes by itself then."""
     return api.inject(message, identity_of(message)) or api.inject(message)
 
 

@@ -2,8 +2,8 @@
 
 A message names the one before it in its *stream*: the messages of one origin, topic and turn. Where that has
 not come yet although others of the stream have, the message waits for it, a moment only. Nothing waits for
-what it cannot expect: the first message of a stream that is seen here, and the first one after a restart of
-its origin, name none.
+what it cannot expect. The first message of a stream that is seen here names none, and neither does the first
+after a restart of its origin.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Streams:
         self, stream: StreamId, number: int, behind: int, size: int, deliver: Callable[[], object]
     ) -> None:
         """A message has come that stands ``behind`` numbers after the one before it in its stream (0: there
-        is none); ``deliver`` is called at once, or when its turn has come."""
+        is none). ``deliver`` is called at once, or when its turn has come."""
         last = self._last.get(stream)
         if behind and last == number - behind:  # nearly always
             self._deliver(stream, number, deliver)

@@ -41,13 +41,13 @@ class OverlayConfig(BaseModel):
     """Within this time each key is looked for from elsewhere, at a node with up to ``checks`` links."""
     checks: int = Field(default=64, ge=1)
     """Links to other nodes checked at once. With more of them checks come so much more often that all have
-    had one within ``check_round``; one takes about log N messages at level 0, and 3 above."""
+    had one within ``check_round``. A check takes about log N messages at level 0, and 3 above."""
     check_round: float = Field(default=600.0, gt=0)
     claims: int = Field(default=64, ge=1, le=1024)
     """Links confirmed with one ping at most."""
     ack_timeout: float = Field(default=1.5, gt=0)
-    """For the answer to a request; it is sent again within it, as often as the time-outs of its receiver
-    allow, and these may lengthen it."""
+    """For the answer to a request. The request is sent again within it, as often as the time-outs of its
+    receiver allow. These may lengthen it."""
     timeout_min: float = Field(default=0.25, gt=0)
     """Shortest time until a request is sent once more; a part of a cast has twice as long."""
     timeout_max: float = Field(default=8.0, gt=0)

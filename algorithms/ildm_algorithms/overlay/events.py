@@ -34,7 +34,7 @@ class Hooks(Protocol):
         """
 
     def passed_over(self, since: float) -> None:
-        """A node was taken for dead, links of own keys were repaired past it, and it lives: casts of this
+        """A node lives that was taken for dead, and past which links of own keys were repaired. Casts of this
         node may have passed over its keys since that time, and will for a moment yet."""
 
     def status_for(self, key: bytes, joining: Ref) -> bytes:

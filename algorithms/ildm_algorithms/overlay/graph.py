@@ -68,9 +68,9 @@ class SkipGraph:
         routings: Iterable[Routing] = (),
         messages: Iterable[tuple[Format, Callable[[Any], None]]] = (),
     ) -> None:
-        """What all nodes of the graph must agree on, besides what every graph has: ``routings`` that casts
-        can be spread by, and ``messages`` of one's own, each with what handles it. Who meets one that has
-        not refuses it (:mod:`ildm_algorithms.overlay.terms`)."""
+        """All nodes of the graph must agree on what it has besides: ``routings`` that casts can be spread by,
+        and ``messages`` of one's own, each with its handler. Who meets one that has not refuses it
+        (:mod:`ildm_algorithms.overlay.terms`)."""
         self.env = env
         self.hooks = hooks
         self.config = config or OverlayConfig()

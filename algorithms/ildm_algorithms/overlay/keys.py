@@ -1,8 +1,8 @@
 """Keys, ranges of keys and membership vectors of a Skip Graph (thesis 2.2.4).
 
-A key is a plain ``bytes`` object, compared as bytes and unique in the graph. A membership vector is
-an integer of 64 bits, one for each physical node; its digits in any base are those of the fraction
-``vector / 2**64``, so that one and the same vector serves graphs of every base.
+A key is a plain ``bytes`` object, compared as bytes and unique in the graph. A membership vector is an
+integer of 64 bits, one for each physical node. Its digits in any base are those of the fraction ``vector /
+2**64``. So one vector serves graphs of every base.
 """
 
 from __future__ import annotations

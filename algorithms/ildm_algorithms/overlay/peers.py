@@ -1,8 +1,9 @@
 """What is known of other nodes' answering: when they were last heard of, and how long they take.
 
-Time-outs are those of RFC 6298: smoothed round-trip time and four times its deviation, doubled with each one
-that passes in vain and until the next measurement. Only answers that belong to one sending are measured
-(Karn). Parts of casts are measured apart: their acknowledgement takes as long as all that lies below.
+Time-outs are those of RFC 6298: smoothed round-trip time and four times its deviation. A time-out doubles
+with each one that passes in vain, until the next measurement. Only answers that belong to one sending are
+measured (Karn). Parts of casts are measured apart: their acknowledgement takes as long as all that lies
+below.
 """
 
 from __future__ import annotations

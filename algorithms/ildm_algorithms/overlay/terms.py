@@ -1,10 +1,10 @@
 """What all nodes of a graph must have alike, and how two that do not are kept apart and told.
 
-Digits of membership vectors decide who is in which list: nodes that count these in different bases would
-link keys which do not belong together, and each of them would be right in its own eyes. So every message
-that looks for a neighbour or names one (Lookup, SetR, SetL) carries a checksum of its origin's terms. Who
-finds another one than its own does nothing with the message but tell the origin its terms, which answers
-with its own: both then know by name what differs.
+Digits of membership vectors decide which keys are in which list. Nodes that count these in different bases
+would link keys which do not belong together, and each of them would be right in its own eyes. So every
+message that looks for a neighbour or names one (Lookup, SetR, SetL) carries a checksum of its origin's terms.
+A node that finds another checksum than its own does nothing with the message but tell the origin its terms.
+The origin answers with its own, and both then know by name what differs.
 """
 
 from __future__ import annotations

@@ -70,8 +70,8 @@ class Advertising:
         self._open[topic_filter] = _Question(topic_filter, fresh)
 
     def wait(self, topic_filters: Iterable[str], done: Callable[[], bool]) -> bool:
-        """Whether nobody has to be told of these filters; else ``done`` is called when all know of them, and
-        says whether anybody still waited for that."""
+        """Whether all know of these filters already. Else ``done`` is called when all do, and says whether
+        anybody still waited."""
         questions = [question for name in topic_filters if (question := self._open.get(name)) is not None]
         if not questions:
             return True

@@ -43,8 +43,8 @@ class TbpsConfig(PluginConfig):
     """Messages that wait so; further ones go out at once."""
     waiting_bytes: int = Field(default=64 * 1024 * 1024, ge=0)
     interest_period: float = Field(default=300.0, gt=0)
-    """After graphs have become one, a site asks once more for all messages of so long, and for older ones
-    that it has not been offered. The pauses between such questions grow to a fifth of it."""
+    """After graphs have become one, a site asks once more for all messages of so long. Of older ones it asks
+    for those that it has not been offered. The pauses between such questions grow to a fifth of it."""
     absence_period: float = Field(default=604_800.0, gt=0)
     """A site that was away for less misses no message of QoS 1 or 2: for so long publishers keep them. Where
     it is not set, ``link.expiry`` says it."""

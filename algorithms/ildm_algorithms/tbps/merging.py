@@ -1,7 +1,7 @@
 """Notices that this node's graph has become one with another, and how often something is done about it.
 
 The keys stay in the graph meanwhile; but what this node has asked and told so far has not reached the other
-half. The graph tells of signs of merging where this node does something about it; a node that was alone may
+half. The graph tells of signs of merging where this node does something about it. A node that was alone may
 just find that it has neighbours now.
 """
 
@@ -106,8 +106,8 @@ class MergeWatch:
                 self._passed_over_since = self._api.now()
 
     def take_passed_over_since(self) -> float | None:
-        """Since when what this node has sent has not reached all others, before the merging that is over now:
-        it was alone, or has passed over some. None: it has, or this has been asked."""
+        """Since when what this node has sent did not reach all others, before the merging that is over now.
+        The node was alone, or has passed over some. None: it has, or this has been asked."""
         since, self._passed_over_since = self._passed_over_since, None
         return since
 

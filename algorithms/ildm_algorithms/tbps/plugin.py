@@ -226,8 +226,8 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
             self.retained.clearing.session(established=False)
 
     def on_link_up(self, link: Link) -> None:
-        """Join the overlay of a neighbour that the configuration names, and look now and then whether
-        both are still in the same one: it heals what a partition of the network has torn apart."""
+        """Join the overlay of a neighbour that the configuration names. Look now and then whether both are
+        still in one, because a partition of the network may have torn the overlay apart."""
         if link.introducer and link not in self._introducers:
             self._introducers.add(link)
             self._probe(link)

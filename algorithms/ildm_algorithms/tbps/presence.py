@@ -2,8 +2,8 @@
 
 The time of its absence a node finds in its state. But if it crashes in a partition, it has missed what was
 published in the other half before that, too, and has not known it. So it remembers since when each filter is
-wanted, to ask for all of that once more, and the last number that has come from each origin, to tell what it
-has missed from what came before the crash: an origin in the other half has gone on counting.
+wanted, to ask for all of that once more. It remembers the last number from each origin as well. An origin in
+the other half has gone on counting, so the number tells what was missed from what came before the crash.
 """
 
 from __future__ import annotations
@@ -162,8 +162,8 @@ class Presence:
             self._count("origins_not_remembered")
 
     def look(self, settled: bool) -> None:
-        """To be called some seconds apart. What was known at the last look is saved: by now all has
-        come that was under way then, and it would be known if graphs had just merged.
+        """To be called some seconds apart. What was known at the last look is saved. By now all has come that
+        was under way then, and a merge of graphs would be known.
 
         ``settled``: nothing is missing, as far as is known.
         """

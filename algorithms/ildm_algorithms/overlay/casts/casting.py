@@ -98,7 +98,8 @@ class _View:
 Notes = Callable[[Cast, Sequence[bytes], Sequence[Forward]], Sequence[bytes | None]]
 """Divides the note of a cast among its copies: message, own keys it has reached for the first time, copies.
 
-A copy without a note (None) of a cast that is not delivered to anybody is not sent."""
+A copy without a note (None) of a cast that is not delivered to anybody is not sent.
+"""
 
 
 class Caster:
@@ -221,8 +222,8 @@ class Caster:
         self.parts.on_cast(message, divides=not routing.floods)
 
     def _is_strange(self) -> bool:
-        """Whether parts of others are meant for an earlier incarnation of this node: it has its keys, but is
-        not in their graph, or a moment ago was not, and cannot hand on what they think."""
+        """Whether parts of others are meant for an earlier incarnation of this node. The node has its keys,
+        but is not in their graph, or was not a moment ago. So it cannot hand on what they think."""
         now = self.context.env.now()
         if self.table.alone():
             self._strange_until = now + self.context.config.ping_interval

@@ -40,7 +40,7 @@ class Detours:
         """A node in a part, as known across the ends of the ring; else the next ``behind`` it, if it may be.
 
         There may be ways into the part from the right. It is done once for the same quiet node, lest two
-        hand a part to and fro; who is in a part has less to hand on.
+        nodes hand a part to and fro. A node in the part has less to hand on.
         """
         table, keys = self.table, self.table.keys()
         after = bisect_left(keys, part.high)

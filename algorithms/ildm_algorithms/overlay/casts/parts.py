@@ -2,9 +2,9 @@
 
 A node keeps its part until the nodes it has handed parts on to have acknowledged, and then acknowledges to
 the one above it. It sends again, more and more seldom while the other one is at it, and divides anew what a
-node had that does not answer. Each part has one owner all the same: copies of another division (``line``)
-that meet at a node the keys of which were served already wait for that part to be done, and only what it
-did not cover is served.
+node had that does not answer. Each part has one owner all the same. A copy of another division (``line``) may
+meet a node whose keys were served already. The copy waits for that part to be done, and only what it did not
+cover is served.
 """
 
 from __future__ import annotations

@@ -11,13 +11,13 @@ broadcast            to every neighbour in the range
 broadcast_memory     the same, but the copies tell which keys need none any more
 ==================== ============================================================================
 
-The first three reach every key of the range exactly once while the tables are right: the targets of
-the forwards and the own keys divide the target. The broadcasts reach keys repeatedly; whoever runs
-them must stop at a node which has the query already.
+The first three reach every key of the range exactly once while the tables are right. The targets of the
+forwards and the own keys divide the target. The broadcasts reach keys repeatedly; whoever runs them must stop
+at a node which has the query already.
 
-A physical node may hold several keys in the range. Its keys divide the range into gaps, and the
-nodes in a gap are reached from the own key on its left, from the one on its right, or from both.
-Forwards of one step to one physical node can share a message.
+A physical node may hold several keys in the range. Its keys divide the range into gaps. The nodes in a gap
+are reached from the own key on its left, from the one on its right, or from both. Forwards of one step to one
+physical node can share a message.
 """
 
 from __future__ import annotations
@@ -115,10 +115,10 @@ Divide = Callable[["View", list[bytes], "Range", frozenset[bytes]], list[Forward
 def dividing(divide: Divide) -> Split:
     """A way to divide a range in which there are own keys, made one that also enters ranges.
 
-    A node without a key in the target hands on the whole target, to a node in it or nearer to it than
-    the own key on that side; no forward then means that no key is in the target. Queries come to rest
-    as long as receivers hold the keys they were chosen for, whatever else is missing in the tables;
-    where keys leave meanwhile, the caller has to bound the hops.
+    A node without a key in the target hands on the whole target, to a node in it or nearer to it than the own
+    key on that side. No forward then means that no key is in the target. Queries come to rest as long as
+    receivers hold the keys they were chosen for, whatever else the tables lack. If keys leave meanwhile, the
+    caller has to bound the hops.
     """
 
     def split(view: View, target: Range, visited: frozenset[bytes] = frozenset()) -> Step:

@@ -1,10 +1,10 @@
 """The sorted lists of all levels: insertion and repair (DDLL; see README.md for the tables).
 
-Every list is a ring in which each key is answerable for the link to its left neighbour. Insertion,
-repair and the merging of rings are one procedure, :class:`Attach`: ask a key on the left to take this
-one as its right neighbour, and go on to the nearer one it names until one agrees. A key that is in a
-list moves to a nearer left neighbour only, unless the one it has is lost, so that moves of several keys
-at once cannot undo each other.
+Every list is a ring in which each key is answerable for the link to its left neighbour. Insertion, repair and
+the merging of rings are one procedure, :class:`Attach`. It asks a key on the left to take this one as its
+right neighbour, and goes on to the nearer key that is named until one agrees. A key that is in a list moves
+to a nearer left neighbour only, unless the one it has is lost. So moves of several keys at once cannot undo
+each other.
 """
 
 from __future__ import annotations
@@ -250,7 +250,7 @@ class Lists:
             self.events.repaired(node, level)
 
     def _gap_since(self, link: Link, left: Ref, right: Ref | None, now: float) -> float:
-        """Since when this node thinks that nothing is between ``left`` and a key that is put behind it: a key
+        """Since when this node thinks that nothing is between ``left`` and a key that is put behind it. A key
         between own keys is where nothing was before."""
         behind = self.table.nodes.get(right.key) if right is not None else None
         if behind is None or link.status is not Status.INS or left.peer.node_id != self.context.node_id:

@@ -109,8 +109,8 @@ class Finder:
     def know_of(self, key: bytes, own: Ref, done: Callable[[bool], None]) -> None:
         """Whether the graph that ``own`` has been in, a key of this node or beside one, has ``key``, too.
 
-        The nearest other node on the left of ``own`` is asked; False also if it is too far or gives no
-        answer, True where own keys were a ring of their own.
+        The nearest other node on the left of ``own`` is asked. The answer is False also if it is too far or
+        silent, and True where own keys were a ring of their own.
         """
         entry = self._first_foreign(own)
 

@@ -1,8 +1,8 @@
 """Becoming part of another graph.
 
-A key that is looked for by way of the introducer and not found is in another ring. It then moves to the
-nearer of its left neighbours in both, and so do all other keys of both graphs, which makes one ring of
-the two whatever the order, and however many nodes join each other at once.
+A key that is looked for by way of the introducer and not found is in another ring. The key then moves to the
+nearer of its left neighbours in both, and so do all other keys of both graphs. That makes one ring of the
+two, whatever the order, and however many nodes join each other at once.
 """
 
 from __future__ import annotations

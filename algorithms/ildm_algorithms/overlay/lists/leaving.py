@@ -115,8 +115,8 @@ class Leaving:
     def _move_left(self, node: VirtualNode, level: int, link: Link, asked: Ref, hint: Ref | None) -> None:
         """A key that leaves does not repair its link: it asks the key that was named instead.
 
-        If that is a farther one casts go by the former one nevertheless, which may only be out of reach:
-        there may be keys between the two, and what is thought to be empty counts as reached.
+        If the named key is farther left, casts still use the former neighbour, which may only be out of
+        reach. There may be keys between the two, and what is thought to be empty counts as reached.
         """
         if hint is None or hint.key == node.key or self._to_ask(node, link) != asked:
             return

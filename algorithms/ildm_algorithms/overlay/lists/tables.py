@@ -133,7 +133,7 @@ class Table:
         self.foreign_links: list[Link] = []
         """Of served keys, those with a neighbour on another node, in no order.
 
-        One that is taken out is replaced by the last: who goes from the end to the start, over several
+        The last link takes the place of one that is taken out. A loop from the end to the start, over several
         calls, too, passes over none that stays.
         """
         self._foreign: list[int] = []
@@ -205,9 +205,9 @@ class Table:
     def unknown(self, target: Range) -> Iterator[Range]:
         """Parts of ``target`` next to own keys whose neighbour there is not known for the moment.
 
-        That is so where two own keys do not agree about the link between them at level 0: one has left,
-        or has yet to hear that it is in, and the keys around it are told by messages of their own; or
-        only one of them has found its place in a graph that this node joins.
+        That is so where two own keys do not agree about the link between them at level 0. One has left, or
+        has yet to hear that it is in, and messages of their own tell the keys around it. Or only one of them
+        has found its place in a graph that this node joins.
         """
         for at in self._gaps(target):
             low = self._sorted[at - 1] + b"\0" if at > 0 else target.low

@@ -1,7 +1,7 @@
 """Messages of the overlay and their formats (see :mod:`ildm_algorithms.overlay.wire.codec`).
 
-A :class:`Ref` is framed as a whole, so that a known one is recognised by its bytes and decoded once: it is
-what most of the traffic consists of.
+A :class:`Ref` is framed as a whole, so that a known one is recognised by its bytes and decoded once. Most of
+the traffic consists of these.
 """
 
 from __future__ import annotations

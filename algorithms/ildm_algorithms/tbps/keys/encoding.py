@@ -18,8 +18,8 @@ An *aggregate* publishes any number of topics below a prefix with one key, which
 all of them: ``a`` and ``a/...``, then the aggregates of ``a``, then ``a-b``. (No level contains a 2 that is
 followed by 1.) Such a segment has publishers only.
 
-The key of a node that takes part in no segment is the byte 0xff and the node's identifier ("default
-key" of the thesis); no level can begin with that byte.
+The key of a node that takes part in no segment is the byte 0xff and the node's identifier: the "default key"
+of the thesis. No level can begin with that byte.
 """
 
 from __future__ import annotations

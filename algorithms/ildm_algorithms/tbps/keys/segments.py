@@ -1,9 +1,9 @@
 """Which keys this node has in the graph, and which it ought to have.
 
-A node takes part in a segment with one key: as subscriber while a local filter leads there, else as
-publisher while a topic of local clients does (a node that is both is a subscriber, thesis 3.2.1).
-Changing from one to the other it first enters with the new key and then leaves with the old one, so
-that nothing is missed in between. Keys enter and leave in turns (:mod:`ildm_algorithms.exchange.pacing`).
+A node takes part in a segment with one key. It is a subscriber while a local filter leads there, else a
+publisher while a topic of local clients does. A node that is both is a subscriber (thesis 3.2.1). When the
+role changes, the node first enters with the new key and then leaves with the old one. So nothing is missed in
+between. Keys enter and leave in turns (:mod:`ildm_algorithms.exchange.pacing`).
 
 Where the graph has no room for all, subscribers' keys come first: a publisher can send without a key, a
 subscriber gets nothing. So keys of publishers leave for them, those of aggregates last.

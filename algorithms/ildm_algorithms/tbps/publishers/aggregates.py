@@ -5,8 +5,8 @@ README of `tbps` has its table.
 
 The left neighbour of a publisher's key tells whether its one topic has subscribers. That of an aggregate's
 does not: below its prefix there are many topics, and publishers of them. So an aggregate *asks*, once it is
-in the graph, which segments below have subscribers; from then on the first subscriber of each tells by
-itself. Its key was there before the question, and a subscriber tells after its key is there: whichever was
+in the graph, which segments below have subscribers. From then on the first subscriber of each segment tells
+by itself. Its key was there before the question, and a subscriber tells after its key is there: whichever was
 first, one of both finds the other.
 """
 

@@ -42,8 +42,8 @@ LOG_EVERY = 10.0
 class Outbox:
     """Keeps this node in the segments of the topics it publishes to, and casts its messages there.
 
-    A key is needed for short ways and to know of subscribers, not to reach them: what cannot have one goes
-    to all segments of its topic from wherever this node is in the graph.
+    A key is needed for short ways and to know of subscribers, not to reach them. A message without a key goes
+    to all segments of its topic, from wherever this node is in the graph.
     """
 
     def __init__(
@@ -75,8 +75,8 @@ class Outbox:
         """Whether a retained message entered at this node is the newest on a topic."""
         self.unheard = unheard
         self.came_late = came_late
-        """Hears of one whose messages went out without its keys, which are in the graph now: who asked before
-        for retained messages has not found those held here."""
+        """Called with a route whose messages went out without its keys, which are in the graph now. Earlier
+        questions for retained messages have not found those held here."""
         self.routes = PublisherRoutes(segments, surveys, config, api.now, self._opened, self._closed, count)
         self.waiting = 0
         self.waiting_bytes = 0
@@ -378,7 +378,8 @@ class Outbox:
         """Publish again what an earlier incarnation has logged.
 
         The node is publisher of those topics. What may have been under way goes first, as soon as the others
-        are found."""
+        are found.
+        """
         self._finding = True
         self.api.call_later(FIND, self.found)
         for entry in self.log.newest_within(LOOKBACK, self.config.waiting_messages):

@@ -2,9 +2,9 @@
 
 A machine without time or messages: events in, at most one command out. See README.md for its table.
 
-The publisher whose left neighbour at level 0 is no publisher of the segment is the *rendezvous
-point*: it alone sees whether there are subscribers, namely whether that neighbour is one. Each change
-it sees begins a new *epoch*; a signal of an older epoch never wins over what a newer one has said.
+The publisher whose left neighbour at level 0 is no publisher of the segment is the *rendezvous point*. It
+alone sees whether there are subscribers, namely whether that neighbour is one. Each change it sees begins a
+new *epoch*; a signal of an older epoch never wins over what a newer one has said.
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ class Publisher:
     def joined(self, left: Left, status: Status | None) -> Command | None:
         """The key is in the graph (thesis Fig. 3.6); ``status`` rode on the acknowledgement, if any.
 
-        Without a status of the neighbour's, and not heard of one since, the publisher is active: rather
-        a message in vain than one that is missing.
+        Without a status of the neighbour's, then or since, the publisher is active. A message in vain is
+        better than one that is missing.
         """
         self._joined = True
         self._left = left
@@ -145,8 +145,8 @@ class Publisher:
     def ticked(self) -> Command | None:
         """Time to make sure of the status: cure of what lost signals leave behind.
 
-        The thesis lets suspended publishers ask. Those that publish ask, too, instead of sending their
-        messages through the rendezvous point, which is no more on the way of each of them here.
+        The thesis lets suspended publishers ask. Publishers that publish ask, too. In the thesis their
+        messages pass the rendezvous point, which is not on the way here.
         """
         if not self._joined:
             return None

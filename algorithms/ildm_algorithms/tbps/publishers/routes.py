@@ -1,8 +1,8 @@
 """Through which keys the topics of local clients are published: keys of their own, or aggregates.
 
 A topic has keys of its own as long as there are few below its prefix (``siblings``) and in all
-(``max_topics``). Each further one goes through the aggregate of a prefix, which has one key behind all
-that is below the prefix, and is publisher in the wildcard segments of the prefixes above.
+(``max_topics``). Each further topic goes through the aggregate of a prefix. An aggregate has one key behind
+all that is below the prefix. It is publisher in the wildcard segments of the prefixes above.
 """
 
 from __future__ import annotations

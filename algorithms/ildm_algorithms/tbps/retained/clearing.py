@@ -1,7 +1,8 @@
 """When the local broker is to forget retained messages that nobody here wants any more.
 
-Not while it is away, or still has something to get: the deletion would wait behind what came before it, and
-whoever has subscribed again by then would see both, and get all of it once more when it has been fetched.
+The broker does not forget while it is away, or still has something to get. The deletion would wait behind
+what came before it. A client that has subscribed again by then would see both, and get all once more when it
+has been fetched.
 """
 
 from __future__ import annotations

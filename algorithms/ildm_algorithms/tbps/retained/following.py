@@ -1,7 +1,8 @@
 """Retained messages that follow an answer which was to be all there was.
 
-A node that answers a new subscriber may lack one that is on its way to it, or is still to be offered, since
-links were repaired past it while it was away. The subscriber asks nobody else, so it gets that one there.
+A node that answers a new subscriber may lack a message that is on its way to the node. Such a message may
+still have to be offered, because links were repaired past the node while it was away. The subscriber asks
+nobody else, so it gets that one there.
 """
 
 from __future__ import annotations

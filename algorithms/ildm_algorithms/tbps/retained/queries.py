@@ -1,13 +1,13 @@
 """Retained messages without flooding: new subscribers ask who holds them.
 
-A node at which a retained message (or a deletion) has entered stays publisher of its topic as long as
-the message is the newest it knows. The publishers and subscribers of the topic get each newer one. A
-node that gets a new filter asks a neighbour that subscribes to the same; where there is none it casts a
-query over all keys that can hold matching topics. The answers come directly; the stamps which the
-messages carry tell which is the newest.
+A node at which a retained message or a deletion has entered holds it. It stays publisher of the topic as long
+as the message is the newest it knows. The publishers and subscribers of the topic get each newer one. A node
+that gets a new filter asks a neighbour that subscribes to the same. If there is none, it casts a query over
+all keys that can hold matching topics. The answers come directly; the stamps which the messages carry tell
+which is the newest.
 
-A broker must not keep what its node no longer follows: when nobody here wants the topic any more, a
-message that entered elsewhere is deleted in the local broker, and only there.
+A broker must not keep what its node no longer follows. When nobody here wants the topic any more, a message
+that entered elsewhere is deleted, in the local broker alone.
 """
 
 from __future__ import annotations
@@ -192,9 +192,9 @@ class RetainedQueries:
     def ask(self, member: Member, everything: bool = False) -> None:
         """The subscriber key is in the graph: ask for what the filters that lead here want.
 
-        A neighbour that subscribes to the same has it all, and is asked first: else the thousandth
-        subscriber of a topic would bother the 999 others. With ``everything`` those are asked again who
-        were in another graph so far; what the neighbour knows of them is uncertain then.
+        A neighbour that subscribes to the same has it all, and is asked first. Otherwise the thousandth
+        subscriber of a topic would bother the 999 others. With ``everything`` those are asked again who were
+        in another graph so far; what the neighbour knows of them is uncertain then.
         """
         fresh, member.fresh = member.fresh, []
         for topic_filter in list(member.filters) if everything else fresh:
@@ -351,8 +351,8 @@ class RetainedQueries:
     def _volunteers(self, key: bytes, asker: Peer) -> bool:
         """Whether a node with a mere copy answers: the one where the message entered may be gone.
 
-        The first of the segment always does, the others at random; how many there are is estimated
-        from the highest level at which a neighbour belongs to the segment, too.
+        The first of the segment always does, the others at random. Their number is estimated from the highest
+        level at which a neighbour belongs to the segment, too.
         """
         segment = parse_key(key).segment
         assert segment is not None
@@ -453,8 +453,8 @@ class RetainedQueries:
     # what the broker must forget --------------------------------------------------------------
 
     def follows(self, topic: str) -> bool:
-        """Whether the local broker has a retained message on a topic, so that it needs newer ones; or
-        whether a deletion that has entered here is to be replaced."""
+        """Whether newer messages of a topic concern this node. The local broker has a retained message on it,
+        or a deletion that has entered here is to be replaced."""
         message = self.known(topic)
         return message is not None and (bool(message.payload) or self._entered_here(message))
 
