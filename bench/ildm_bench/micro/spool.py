@@ -7,7 +7,6 @@ held, committed, freed. SQLite does less: it inserts a row for each record and c
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import sqlite3
@@ -20,7 +19,7 @@ from typing import Any
 from ildm.config import SpoolConfig
 from ildm.core.spool import Delivery, Identity, Record
 from ildm.state.spool import FileSpool, OsDisk
-from ildm_bench.micro.measure import machine, median
+from ildm_bench.micro.measure import machine, median, options
 
 SIZE = 100
 RUNS = (1, 10, 100)
@@ -146,10 +145,9 @@ def best(measure: Callable[..., dict[str, float]], rounds: int, *work: object) -
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser = options(__doc__, rounds=3)
     parser.add_argument("--count", type=int, default=2000, help="commits in a round")
-    options = parser.parse_args()
+    given = parser.parse_args()
     print(machine())
     print(f"{'':24}{'spool':>27}{'SQLite WAL':>30}")
     print(f"{'mode, record, together':24}" + f"{'us/message':>11}{'p50 ms':>8}{'p99 ms':>8}   " * 2)
@@ -157,10 +155,10 @@ def main() -> None:
     for mode in ("process", "power"):
         for messages in RUNS:
             for together in (1, 10):
-                work = (mode, messages, together, options.count)
+                work = (mode, messages, together, given.count)
                 pair = (
-                    best(in_spool, options.rounds, *work),
-                    best(in_sqlite, options.rounds, *work),
+                    best(in_spool, given.rounds, *work),
+                    best(in_sqlite, given.rounds, *work),
                 )
                 name = f"{mode} {messages} x {together}"
                 results[name] = pair
