@@ -178,7 +178,7 @@ class Bare(asyncio.Protocol):
         """An answer to CONNECT or SUBSCRIBE; for subclasses what follows."""
         if self.ready.done():
             return
-        if data[0] >> 4 == PacketType.CONNACK and data[3]:
+        if data[0] >> 4 == PacketType.CONNACK and data[3:4] != b"\0":
             self.ready.set_exception(ConnectionError(f"{self.client_id} was refused: {data.hex(' ')}"))
         elif data[0] >> 4 == PacketType.CONNACK and self._topic_filter is not None:
             wanted = Subscribe(packet_id=1, subscriptions=[Subscription(topic_filter=self._topic_filter)])
