@@ -138,7 +138,7 @@ class Context:
         self._number = env.random.getrandbits(48)
         self._requests: dict[int, _Request] = {}
         self._suspects: dict[str, float] = {}
-        self._quiet: dict[str, float] = {}
+        self._unresponsive: dict[str, float] = {}
         self._passed: dict[str, float] = {}
         """Nodes that a link was repaired past, each since when."""
         self.peers = Peers(config)
@@ -266,7 +266,7 @@ class Context:
         passed = now - request.first
         heard = self.peers.last_heard(node_id) > request.first
         if isinstance(request.message, Ping) and not heard and passed >= self.config.ping_timeout:
-            self.hush(node_id)
+            self.mark_unresponsive(node_id)
         # An answer may be late or lost; a node that is heard of later than that lives.
         alive = self.peers.last_heard(node_id) > request.first + request.patience / 2
         left = request.patience * (PROLONGED if alive else 1) - passed
@@ -345,23 +345,23 @@ class Context:
             return False
         return True
 
-    def hush(self, node_id: str) -> None:
+    def mark_unresponsive(self, node_id: str) -> None:
         """A node does not answer: what others can do is not asked of it until it is heard of."""
-        if self.quiet(node_id):
+        if self.is_unresponsive(node_id):
             return
-        if len(self._quiet) >= self.config.suspects:
-            del self._quiet[next(iter(self._quiet))]
+        if len(self._unresponsive) >= self.config.suspects:
+            del self._unresponsive[next(iter(self._unresponsive))]
             self.count("suspects_full")
-        self._quiet[node_id] = self.env.now() + self.config.suspect_time
-        self.events.quieted(node_id)
+        self._unresponsive[node_id] = self.env.now() + self.config.suspect_time
+        self.events.unresponsive(node_id)
 
-    def quiet(self, node_id: str) -> bool:
+    def is_unresponsive(self, node_id: str) -> bool:
         """Whether a node is suspected, or may be soon."""
-        if not self._quiet:
+        if not self._unresponsive:
             return self.avoid(node_id)
-        until = self._quiet.get(node_id)
+        until = self._unresponsive.get(node_id)
         if until is not None and until <= self.env.now():
-            del self._quiet[node_id]
+            del self._unresponsive[node_id]
             until = None
         return until is not None or self.avoid(node_id)
 
@@ -369,8 +369,8 @@ class Context:
         self.peers.heard(node_id, self.env.now())
         if self._suspects:
             self._suspects.pop(node_id, None)
-        if self._quiet:
-            self._quiet.pop(node_id, None)
+        if self._unresponsive:
+            self._unresponsive.pop(node_id, None)
         if self._passed:
             since = self._passed.pop(node_id, None)
             if since is not None:
@@ -385,8 +385,8 @@ class Context:
 
     @property
     def troubled(self) -> bool:
-        """Whether some node may be quiet or suspected."""
-        return bool(self._suspects or self._quiet)
+        """Whether some node may be unresponsive or suspected."""
+        return bool(self._suspects or self._unresponsive)
 
     def silent(self, seconds: float) -> Callable[[str], bool]:
         """A test for nodes that have not been heard of for so long."""

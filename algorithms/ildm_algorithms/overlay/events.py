@@ -54,8 +54,8 @@ class Events(Protocol):
     def suspected(self, node_id: str) -> None:
         """A node has become suspected."""
 
-    def quieted(self, node_id: str) -> None:
-        """A node has become quiet."""
+    def unresponsive(self, node_id: str) -> None:
+        """A node has become unresponsive."""
 
     def entered(self, node: VirtualNode, status: bytes) -> None:
         """An own key is in the list of level 0; ``status`` is what its left neighbour has told."""

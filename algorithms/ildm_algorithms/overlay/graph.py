@@ -403,8 +403,8 @@ class _Events:
     def suspected(self, node_id: str) -> None:
         self._graph._suspected(node_id)
 
-    def quieted(self, node_id: str) -> None:
-        self._graph._caster.parts.quieted(node_id)
+    def unresponsive(self, node_id: str) -> None:
+        self._graph._caster.parts.unresponsive(node_id)
 
     def entered(self, node: VirtualNode, status: bytes) -> None:
         self._graph._entered(node, status)

@@ -36,8 +36,8 @@ _GAPS = 256
 """Gaps remembered at most."""
 _HELD = 400
 """Bytes a copy that waits needs besides its payload."""
-_QUIET = 8
-"""Quiet nodes that a copy names."""
+_UNRESPONSIVE = 8
+"""Unresponsive nodes that a copy names."""
 _STRAYS = 4
 """Nodes without the key they were chosen for that a copy goes through at most."""
 _ENTERING = 128
@@ -140,7 +140,7 @@ class Caster:
         self._strange_until = 0.0
         self._seen: dict[CastId, tuple[bytes, ...]] = {}
         """Own keys that unreliable casts have reached."""
-        self._view = _View(table, context.quiet)
+        self._view = _View(table, context.is_unresponsive)
         self.plans = CastPlans(context, table, self._routings, self._reach, holds)
 
     def cast(
@@ -337,7 +337,7 @@ class Caster:
 
     def _enter(self, entry: Ref, message: Cast, work: Work | None, attempt: int) -> None:
         """Begin at a node the caller has named: it divides the range, and own keys are reached from there."""
-        if entry.peer.node_id == self.context.node_id or self.context.quiet(entry.peer.node_id):
+        if entry.peer.node_id == self.context.node_id or self.context.is_unresponsive(entry.peer.node_id):
             self._spread(message, work, attempt)
             return
         copy = message._replace(parent=self.context.peer, depth=1, at=entry.key)
@@ -356,14 +356,14 @@ class Caster:
         """
         context, to, target = self.context, forward.to, forward.target
         avoid = self._avoids(forward)
-        if not avoid and (routing.floods or not context.quiet(to.peer.node_id)):
+        if not avoid and (routing.floods or not context.is_unresponsive(to.peer.node_id)):
             self._hand_on(part_of(copy, forward), to.peer, work, attempt)
             return
         mine = Range(to.key, to.key + b"\0") if to.key in target and not avoid else None
-        named = to.peer.node_id in copy.quiet
+        named = to.peer.node_id in copy.unresponsive
         if not named:
             # They would find out for themselves, one after the other.
-            copy = copy._replace(quiet=(*copy.quiet, to.peer.node_id)[-_QUIET:])
+            copy = copy._replace(unresponsive=(*copy.unresponsive, to.peer.node_id)[-_UNRESPONSIVE:])
         rest = [target] if mine is None else without([target], mine)
         for part in rest:
             # Seen from outside the part, for the own keys have been served.

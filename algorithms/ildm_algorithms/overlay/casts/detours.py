@@ -1,4 +1,4 @@
-"""Ways past a node that is quiet, where no own key leads past it."""
+"""Ways past an unresponsive node, where no own key leads past it."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Detours:
         self.context = context
         self.table = table
 
-    def find(self, quiet: bytes, part: Range, named: bool) -> tuple[list[Forward], list[Range]]:
-        """Ways into a part which no own key leads to but by the ``quiet`` one; and parts without any.
+    def find(self, unresponsive: bytes, part: Range, named: bool) -> tuple[list[Forward], list[Range]]:
+        """Ways into a part which no own key leads to but by the ``unresponsive`` one; and parts without any.
 
         ``named``: somebody on the way here has gone around the same one. What is for that key itself has no
         way while there is any: who does not know of it yet would wait for it once more.
         """
-        its_own = Range(quiet, quiet + b"\0")
-        found, left = [], [its_own] if quiet in part else []
+        its_own = Range(unresponsive, unresponsive + b"\0")
+        found, left = [], [its_own] if unresponsive in part else []
         for piece in without([part], its_own):
             somebody = self._beyond(piece, behind=not named)
             if somebody is None:
@@ -39,8 +39,8 @@ class Detours:
     def _beyond(self, part: Range, behind: bool) -> Ref | None:
         """A node in a part, as known across the ends of the ring; else the next ``behind`` it, if it may be.
 
-        There may be ways into the part from the right. It is done once for the same quiet node, lest two
-        nodes hand a part to and fro. A node in the part has less to hand on.
+        There may be ways into the part from the right. It is done once for the same unresponsive node,
+        lest two nodes hand a part to and fro. A node in the part has less to hand on.
         """
         table, keys = self.table, self.table.keys()
         after = bisect_left(keys, part.high)
@@ -50,7 +50,7 @@ class Detours:
             for link in table.nodes[key].links
             if link.status >= Status.IN
             for ref in (link.left, link.right, *link.lefts)
-            if ref.peer.node_id != table.node_id and not self.context.quiet(ref.peer.node_id)
+            if ref.peer.node_id != table.node_id and not self.context.is_unresponsive(ref.peer.node_id)
         ]
         inside = [ref for ref in known if ref.key in part]
         farther = [ref for ref in known if ref.key >= part.high] if behind else []

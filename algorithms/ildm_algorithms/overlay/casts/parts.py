@@ -219,15 +219,15 @@ class CastParts:
             if child.to.node_id == node_id and number in self._children:
                 self.give_elsewhere(number, child, 0)
 
-    def quieted(self, node_id: str) -> None:
+    def unresponsive(self, node_id: str) -> None:
         """Let others do what a node that does not answer would do besides its own keys."""
         self._reroute(
             lambda child: bool(child.sends) and not child.only_its_own and child.to.node_id == node_id
         )
 
     def others_known(self) -> None:
-        """Who comes after a lost node is known now: let others do what quiet nodes have been left with."""
-        self._reroute(lambda child: self.context.quiet(child.to.node_id))
+        """The node after a lost one is known now: others do what unresponsive nodes have been left with."""
+        self._reroute(lambda child: self.context.is_unresponsive(child.to.node_id))
 
     def _reroute(self, chosen: Callable[[Child], bool]) -> None:
         for number, child in list(self._children.items()):
@@ -253,7 +253,7 @@ class CastParts:
         wait = min(context.peers.part_timeout(child.to.node_id) * times, context.config.timeout_max, left)
         if not child.sends:
             child.begun = now
-            if child.to.node_id in child.message.quiet:
+            if child.to.node_id in child.message.unresponsive:
                 # It has not answered another node for two time-outs: here one is enough, that of a ping.
                 self._ask(child)
                 # not half of what is left, and half of that, without end
@@ -283,7 +283,7 @@ class CastParts:
             else:
                 child.silent += 1
                 # The first time all that it has goes elsewhere; later others may have become known.
-                context.hush(node_id)
+                context.mark_unresponsive(node_id)
                 if number in self._children and not child.only_its_own:
                     self._divide_again(number, child)
                 if number not in self._children:

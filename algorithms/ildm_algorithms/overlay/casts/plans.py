@@ -2,7 +2,7 @@
 
 Messages of one publisher on one topic take the same way while the tables of the nodes stay the same. So the
 division of the range is worked out once, with the copies to be sent as bytes. Further copies are known by the
-bytes between their number and their payload. What is not plain (a note, nodes that are quiet, neighbours that
+bytes between their number and their payload. What is not plain (a note, unresponsive nodes, neighbours that
 are not known, keys that are not here) is left to the
 :class:`~ildm_algorithms.overlay.casts.casting.Caster`.
 """
@@ -55,7 +55,7 @@ class CastPlan(NamedTuple):
 def plain_body(data: bytes) -> int:
     """Where the body of an unreliable cast ends that is written like :class:`Cast`; 0 for others.
 
-    0 also where it has a note, names quiet nodes, has what :attr:`Forward.extra` tells, or is cut off.
+    0 also where it has a note, names unresponsive nodes, has what :attr:`Forward.extra` tells, or is cut off.
     """
     try:
         at = BODY
@@ -68,7 +68,7 @@ def plain_body(data: bytes) -> int:
         at += 7
         at += 15 + (data[at] << 8 | data[at + 1])  # at, strays, line, left, turn
         end = at + 6
-        return 0 if any(data[at:end]) or not data[end - 1 : end] else end  # quiet, extra, note
+        return 0 if any(data[at:end]) or not data[end - 1 : end] else end  # unresponsive, extra, note
     except IndexError:
         return 0
 
@@ -179,7 +179,7 @@ class CastPlans:
         if plan.at and self.holds(plan.at):
             return True
         context = self.context
-        return context.troubled and any(context.quiet(peer.node_id) for peer, _ in plan.copies)
+        return context.troubled and any(context.is_unresponsive(peer.node_id) for peer, _ in plan.copies)
 
     def _follow(self, plan: CastPlan, head: bytes, tail: bytes) -> None:
         """``head``: code and number; ``tail``: the payload, with its length before it."""

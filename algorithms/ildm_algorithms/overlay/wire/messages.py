@@ -248,7 +248,7 @@ class Cast(NamedTuple):
     left: int = 0
     """Hundredths of a second until the origin gives the cast up, when this was sent; of a reliable one."""
     turn: int = 0
-    quiet: tuple[str, ...] = ()
+    unresponsive: tuple[str, ...] = ()
     """Nodes that it goes around, as they have not answered somebody on its way."""
     extra: tuple[bytes, ...] = ()
     note: bytes = b""

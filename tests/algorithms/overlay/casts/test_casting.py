@@ -105,7 +105,7 @@ def test_a_part_divided_anew_is_served_once() -> None:
     assert [result.complete for result in done] == [True]
     assert [len(node.arrivals) for node in nodes] == [1] * len(nodes)
     assert sum(node.counters.get("cast_parts_met", 0) for node in nodes) > 0
-    # 31 would do; its part is given to others once when it is quiet, and once when it is suspected
+    # 31 would do; its part is given to others once when it is unresponsive, and once when it is suspected
     assert network.sent["Cast"] <= 3 * 31
 
 
@@ -390,7 +390,7 @@ def test_a_copy_that_never_comes_to_its_part_ends(depth: int, arrives: bool) -> 
         line=0,
         left=3000,
         turn=0,
-        quiet=(),
+        unresponsive=(),
         extra=(),
         note=b"",
         payload=b"x",

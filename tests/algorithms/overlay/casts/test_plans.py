@@ -44,7 +44,7 @@ def test_what_is_between_number_and_payload_of_a_plain_cast_is_found() -> None:
     [
         {"reliable": True},
         {"control": True},
-        {"quiet": ("n",)},
+        {"unresponsive": ("n",)},
         {"extra": (b"k",)},
         {"extra": (b"",) * 256},
         {"note": b"n"},
@@ -95,8 +95,8 @@ def test_casts_spread_as_if_nothing_was_known_of_the_ones_before() -> None:
             node.graph.cast(EVERYTHING, b"%d" % number)
             node.graph.cast(Range(key_of(40, ""), key_of(200, "")), b"some %d" % number, turn=3)
         for node in nodes[1:]:
-            node.graph._context.hush("n0")
-        nodes[3].graph.cast(EVERYTHING, b"around the quiet one")
+            node.graph._context.mark_unresponsive("n0")
+        nodes[3].graph.cast(EVERYTHING, b"around the unresponsive one")
         network.run(1)
         lines.append(sorted(line for line in network.lines if "Cast" in line))
         assert {arrival.payload for arrival in nodes[9].arrivals} >= {b"0", b"1", b"2"}
