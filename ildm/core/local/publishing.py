@@ -7,7 +7,7 @@ from zlib import crc32
 
 from ildm.core.local.acknowledgements import OUT_OF_ORDER
 from ildm.core.local.requests import Requests, granted_filters
-from ildm.core.local.unanswered import Taken, Unanswered, Waiting, WaitingRun
+from ildm.core.local.unanswered import Taken, Unanswered, UnansweredBatch, UnansweredMessage
 from ildm.mqtt import (
     MqttError,
     ProtocolViolation,
@@ -269,7 +269,7 @@ class Publishing:
                 self._parts.counters["refused_by_broker"] += 1
             self._transfer_all(handed)
 
-    def _transfer_all(self, handed: Iterable[Taken | Waiting]) -> None:
+    def _transfer_all(self, handed: Iterable[Taken | UnansweredMessage]) -> None:
         before = self._acks.before()
         for taken in handed:
             self._transfer(taken)
@@ -278,9 +278,9 @@ class Publishing:
         if self._patience is not None or (self.unanswered is not None and self.unanswered.early):
             self._keep_order()
 
-    def _transfer(self, taken: Taken | Waiting) -> None:
+    def _transfer(self, taken: Taken | UnansweredMessage) -> None:
         router, index = self._parts.router, self.publisher_index()
-        if not isinstance(taken, Waiting):
+        if not isinstance(taken, UnansweredMessage):
             topic, frames, size = taken
             route = router.local.get(topic)
             if route is None:
@@ -321,7 +321,7 @@ class Publishing:
             if self._wire.broker is not None:
                 self._acks.gate.release(OUT_OF_ORDER)
 
-    def _in_vain(self, awaited: list[tuple[WaitingRun, int]]) -> None:
+    def _in_vain(self, awaited: list[tuple[UnansweredBatch, int]]) -> None:
         """The broker has had its time to answer these, and may never do so."""
         assert self.unanswered is not None
         now = self.unanswered.held_up_by()

@@ -27,11 +27,11 @@ OVERHEAD = 500
 """Bytes which a message on its own is taken to need besides its frame."""
 
 
-_NONE: deque[WaitingRun] = deque()
+_NONE: deque[UnansweredBatch] = deque()
 """Of all who have never sent any; never changed. One each would be 600 bytes for every client."""
 
 
-class Waiting(NamedTuple):
+class UnansweredMessage(NamedTuple):
     """One message; ``stamp`` is that of a retained one, of the time it came."""
 
     message: Publish
@@ -58,13 +58,18 @@ Taken = tuple[bytes, bytes, int]
 for every message of a client that waits for each acknowledgement."""
 
 
-class WaitingRun:
+class UnansweredBatch:
     """A run of QoS 1 as it will be transferred, or one message; ``ids`` are those of the client."""
 
     __slots__ = ("bytes", "done", "early", "frames", "ids", "loose", "message", "over", "size", "topic")
 
     def __init__(
-        self, topic: bytes, frames: bytes, size: int, ids: Sequence[int], message: Waiting | None = None
+        self,
+        topic: bytes,
+        frames: bytes,
+        size: int,
+        ids: Sequence[int],
+        message: UnansweredMessage | None = None,
     ) -> None:
         self.topic = topic
         self.frames = frames
@@ -82,7 +87,7 @@ class WaitingRun:
         self.loose = False
         """Nobody waits for what of it is unanswered."""
 
-    def part(self, first: int, end: int) -> Taken | Waiting:
+    def part(self, first: int, end: int) -> Taken | UnansweredMessage:
         if self.message is not None:
             return self.message
         whole = first == 0 and end == len(self.ids)
@@ -128,9 +133,9 @@ class Unanswered:
         self.early = 0
         self._qos1 = self._qos2 = _NONE
         """None of them is finished."""
-        self._single: dict[int, WaitingRun] = {}
+        self._single: dict[int, UnansweredBatch] = {}
         """Messages on their own by :func:`_key`; of those with one key the newest."""
-        self._places: dict[int, list[tuple[WaitingRun, int]]] | None = None
+        self._places: dict[int, list[tuple[UnansweredBatch, int]]] | None = None
         """Where an identifier is, the oldest first; made only when the broker answers what is not the
         oldest."""
 
@@ -141,7 +146,7 @@ class Unanswered:
 
     def add_run(self, topic: bytes, frames: bytes, size: int, ids: Sequence[int]) -> None:
         """A run of QoS 1 without properties is relayed."""
-        self._add(WaitingRun(topic, frames, size, ids), 1)
+        self._add(UnansweredBatch(topic, frames, size, ids), 1)
 
     def add(self, message: Publish, stamp: Stamp | None, size: int) -> None:
         """One message is relayed, whose frame has ``size`` bytes.
@@ -154,7 +159,7 @@ class Unanswered:
         before = self._single.get(key)
         if before is not None and before.message is not None and before.message.is_repeated_by(message):
             return
-        run = WaitingRun(b"", b"", 0, (packet_id,), Waiting(message, stamp))
+        run = UnansweredBatch(b"", b"", 0, (packet_id,), UnansweredMessage(message, stamp))
         run.bytes += size
         self._single[key] = run
         self._add(run, message.qos)
@@ -165,7 +170,7 @@ class Unanswered:
         if run is not None and run.message is not None:
             run.message = run.message._replace(released=True)
 
-    def _add(self, run: WaitingRun, qos: int) -> None:
+    def _add(self, run: UnansweredBatch, qos: int) -> None:
         runs = self._qos1 if qos == 1 else self._qos2
         if runs is _NONE:
             runs = deque()
@@ -181,7 +186,7 @@ class Unanswered:
 
     # what is answered -------------------------------------------------------------------------
 
-    def taken(self, ids: Sequence[int]) -> Iterator[Taken | Waiting]:
+    def taken(self, ids: Sequence[int]) -> Iterator[Taken | UnansweredMessage]:
         """The broker has taken messages: those whose turn it is now, in order."""
         pos = 0
         while pos < len(ids):
@@ -202,7 +207,7 @@ class Unanswered:
             if self.early:
                 yield from self._in_turn(runs)
 
-    def answer(self, packet_id: int, qos: int, *, taken: bool) -> list[Taken | Waiting] | None:
+    def answer(self, packet_id: int, qos: int, *, taken: bool) -> list[Taken | UnansweredMessage] | None:
         """The broker has taken or refused a message: those whose turn it is now; None: it is not here.
 
         ``qos``: which its answer is for. Some answer PUBACK to QoS 2, which they do not know.
@@ -210,7 +215,7 @@ class Unanswered:
         run, place = self._find(packet_id, qos)
         if run is None or not run.is_open(place):
             return None
-        handed: list[Taken | Waiting] = []
+        handed: list[Taken | UnansweredMessage] = []
         if not taken:
             self._finish(run, place, place + 1)
         elif run.loose or self._is_next(run, place):
@@ -223,28 +228,28 @@ class Unanswered:
             handed += [*self._in_turn(self._qos1), *self._in_turn(self._qos2)]
         return handed
 
-    def release(self) -> list[Taken | Waiting]:
+    def release(self) -> list[Taken | UnansweredMessage]:
         """All that is early, in order; what is unanswered now nobody waits for any longer."""
         if self._places is None:
             self._note_all()
         runs = [*self._qos1, *self._qos2]
         self._qos1 = self._qos2 = _NONE
         self.early = 0
-        handed: list[Taken | Waiting] = []
+        handed: list[Taken | UnansweredMessage] = []
         for run in runs:
             early, run.early, run.loose = run.early, None, True
             handed += [self._hand_over(run, place, place + 1) for place in sorted(early or ())]
         return handed
 
-    def held_up_by(self) -> list[tuple[WaitingRun, int]]:
+    def held_up_by(self) -> list[tuple[UnansweredBatch, int]]:
         """The unanswered messages, by run and place, for which others wait."""
         orders = (self._qos1, self._qos2)
         return [(runs[0], runs[0].done) for runs in orders if any(run.early for run in runs)]
 
-    def _is_next(self, run: WaitingRun, place: int) -> bool:
+    def _is_next(self, run: UnansweredBatch, place: int) -> bool:
         return place == run.done and any(runs and runs[0] is run for runs in (self._qos1, self._qos2))
 
-    def _in_turn(self, runs: deque[WaitingRun]) -> Iterator[Taken | Waiting]:
+    def _in_turn(self, runs: deque[UnansweredBatch]) -> Iterator[Taken | UnansweredMessage]:
         """What is early and at the beginning."""
         while runs:
             run = runs[0]
@@ -257,12 +262,12 @@ class Unanswered:
             self.early -= end - first
             yield self._hand_over(run, first, end)
 
-    def _hand_over(self, run: WaitingRun, first: int, end: int) -> Taken | Waiting:
+    def _hand_over(self, run: UnansweredBatch, first: int, end: int) -> Taken | UnansweredMessage:
         part = run.part(first, end)
         self._finish(run, first, end)
         return part
 
-    def _finish(self, run: WaitingRun, first: int, end: int) -> None:
+    def _finish(self, run: UnansweredBatch, first: int, end: int) -> None:
         run.finish(first, end)
         self.messages -= end - first
         if not run.finished:
@@ -287,7 +292,7 @@ class Unanswered:
 
     # where an identifier is -------------------------------------------------------------------
 
-    def _find(self, packet_id: int, qos: int) -> tuple[WaitingRun | None, int]:
+    def _find(self, packet_id: int, qos: int) -> tuple[UnansweredBatch | None, int]:
         runs = (self._qos1 if qos == 1 else self._qos2) or (self._qos2 if qos == 1 else self._qos1)
         if runs and runs[0].ids[runs[0].done] == packet_id:
             return runs[0], runs[0].done
@@ -308,7 +313,7 @@ class Unanswered:
             for run in runs:
                 self._note(run)
 
-    def _note(self, run: WaitingRun) -> None:
+    def _note(self, run: UnansweredBatch) -> None:
         assert self._places is not None
         for place, packet_id in enumerate(run.ids):
             self._places.setdefault(packet_id, []).append((run, place))

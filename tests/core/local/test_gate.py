@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ildm.core.frames import HeaderScanner
 from ildm.core.local.actions import broker_wanted
 from ildm.core.local.gate import PACKET_IDS, PASSED, Answer, Gate, GateScanner
-from ildm.core.local.unanswered import Taken, Unanswered, Waiting
+from ildm.core.local.unanswered import Taken, Unanswered, UnansweredMessage
 from ildm.mqtt import Framer, PingResp, PubAck, Publish, PubRec, SubAck, UnsubAck, Version
 
 WANTED = broker_wanted(frozenset())
@@ -184,9 +184,9 @@ def test_each_message_comes_out_once_and_in_turn_whatever_the_order_of_the_answe
     given_up = draw.draw(st.integers(0, 2 * len(everything)))  # after so many answers, if ever
     out: list[int] = []
 
-    def handed(found: Iterable[Taken | Waiting] | None) -> None:
+    def handed(found: Iterable[Taken | UnansweredMessage] | None) -> None:
         for taken in found or ():
-            out.extend(taken.message.payload if isinstance(taken, Waiting) else taken[1])
+            out.extend(taken.message.payload if isinstance(taken, UnansweredMessage) else taken[1])
 
     unknown = 99
     for place, packet_id in enumerate(answers):
@@ -224,7 +224,7 @@ def test_answers_in_order_come_in_chunks_of_any_size(counts: list[int], draw: st
     while ids:
         size = draw.draw(st.integers(1, len(ids)))
         for taken in waiting.taken(ids[:size]):
-            assert not isinstance(taken, Waiting)
+            assert not isinstance(taken, UnansweredMessage)
             out += taken[1]
         ids = ids[size:]
     assert list(out) == list(range(1, len(out) + 1))
