@@ -37,9 +37,9 @@ HOT = {
     "ildm/core/broker": "asking audit audit_session broker_choice delivery injection injection_session"
     " loop_guard own_ids parts retained_order same_broker version_probe visibility",
     "ildm/core/link": "control scope session translation",
-    "ildm/core/local": "acknowledgements actions admission aliases answers barrier broker_session"
-    " client_session client_state clients decisions gate leaving partial parts publishing record relay"
-    " requests rules spool_room unanswered wills wire",
+    "ildm/core/local": "ack_gate acknowledgements actions admission aliases answers broker_session"
+    " client_session client_state clients decisions leaving partial parts publishing record relay requests"
+    " rules spool_room unanswered wills wire write_barrier",
     "ildm/core/host": "peer_session",
     "ildm/core/transfer": "contention custody deposit identity inbound introduction lane mixed outgoing ports"
     " qos1 queue receipt router rules silence spooled_queue stamps suspects window",

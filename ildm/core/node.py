@@ -20,12 +20,12 @@ from ildm.core.host.parts import HostParts
 from ildm.core.link.manager import LinkManager
 from ildm.core.link.memory import Memory
 from ildm.core.link.parts import LinkParts
+from ildm.core.local.ack_gate import Told
 from ildm.core.local.admission import Admission
 from ildm.core.local.bans import Bans
 from ildm.core.local.client_session import ClientSession
 from ildm.core.local.client_state import ClientState
 from ildm.core.local.clients import ClientRegistry
-from ildm.core.local.gate import Told
 from ildm.core.local.partial import Partials
 from ildm.core.local.parts import ClientEvents, ClientParts
 from ildm.core.local.record import Client, ClientRecord, digest_of, interest_of

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ildm.core.local.barrier import Barrier
-from ildm.core.local.gate import PACKET_IDS, Answer, Gate
+from ildm.core.local.ack_gate import PACKET_IDS, Answer, Gate
+from ildm.core.local.write_barrier import Barrier
 from ildm.core.transfer.lane import Lane
 from ildm.mqtt import OverLimit, ProtocolViolation, ReasonCode, members
 

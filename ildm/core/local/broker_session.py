@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from ildm.api import Role, Source, Unreachable
+from ildm.core.local.ack_gate import PASSED, Answer, GateScanner
 from ildm.core.local.aliases import TopicAliases
-from ildm.core.local.gate import PASSED, Answer, GateScanner
 from ildm.core.session import BaseSession
 from ildm.mqtt import (
     CANNOT_SERVE,
@@ -41,7 +41,7 @@ _BROKER: Final = Source.BROKER
 
 
 class BrokerSession(BaseSession):
-    """Relays what the broker sends as it comes, but for what a gate has to look at (see :mod:`.gate`)."""
+    """Relays what the broker sends as it comes, but for what a gate has to look at (see :mod:`.ack_gate`)."""
 
     __slots__ = (
         "_accepted",

@@ -10,7 +10,7 @@ from ildm.mqtt import PingReq
 
 if TYPE_CHECKING:
     from ildm.api import Timer
-    from ildm.core.local.gate import GateScanner
+    from ildm.core.local.ack_gate import GateScanner
     from ildm.core.local.parts import ClientParts
     from ildm.core.session import BaseSession
     from ildm.mqtt import MqttError

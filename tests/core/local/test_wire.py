@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ildm.core.local.gate import GateScanner
+from ildm.core.local.ack_gate import GateScanner
 from ildm.core.local.wire import ANSWERS, ClientWire
 from ildm.core.session import BaseSession
 from ildm.mqtt import PingReq, PubAck, Publish, Version

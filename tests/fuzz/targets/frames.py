@@ -16,7 +16,7 @@ from ildm.core.frames import (
     run_to_v5,
     with_ids,
 )
-from ildm.core.local.gate import PASSED, GateScanner
+from ildm.core.local.ack_gate import PASSED, GateScanner
 from ildm.core.transfer.qos1 import PUBACK, acknowledged_ids, acknowledgements
 from ildm.mqtt import Framer, MqttError, PacketType, PubAck, Publish, Version, decode, decode_varint
 from tests.fuzz.engine import Known, Target

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ildm.core.frames import HeaderScanner
+from ildm.core.local.ack_gate import PACKET_IDS, PASSED, Answer, Gate, GateScanner
 from ildm.core.local.actions import broker_wanted
-from ildm.core.local.gate import PACKET_IDS, PASSED, Answer, Gate, GateScanner
 from ildm.core.local.unanswered import Taken, Unanswered, UnansweredMessage
 from ildm.mqtt import Framer, PingResp, PubAck, Publish, PubRec, SubAck, UnsubAck, Version
 
