@@ -5,7 +5,8 @@ that means something to it are chunks cut: every packet passes but
 
 * PUBACK and PUBREC while the gate is closed, because what the client publishes finds a full link: a
   client that gets no acknowledgements stops by itself (MQTT 5, 3.3.4, 4.9), and all else it does goes on;
-* PUBACK, PUBREC and PUBCOMP until what they tell is durable, where the node has a spool (:mod:`.write_barrier`);
+* PUBACK, PUBREC and PUBCOMP until what they tell is durable, where the node has a spool
+  (:mod:`.write_barrier`);
 * a SUBACK until the neighbours, or the nodes of an overlay, know of the filters it grants, so that what is
   published anywhere after it arrives; SUBACK and UNSUBACK keep their order (PUBLISH may come before SUBACK:
   3.8.4).
@@ -190,7 +191,7 @@ class Answer:
         self.ready = ready
 
 
-class Gate:
+class AckGate:
     """What waits for one client.
 
     Args:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ildm.core.local.ack_gate import PACKET_IDS, Answer, Gate
-from ildm.core.local.write_barrier import Barrier
+from ildm.core.local.ack_gate import PACKET_IDS, AckGate, Answer
+from ildm.core.local.write_barrier import WriteBarrier
 from ildm.core.transfer.lane import Lane
 from ildm.mqtt import OverLimit, ProtocolViolation, ReasonCode, members
 
@@ -33,8 +33,8 @@ class Acknowledgements:
     def __init__(self, parts: ClientParts, wire: ClientWire) -> None:
         self._parts = parts
         self._wire = wire
-        self._gate: Gate | None = None
-        self._barrier = None if parts.custody is None else Barrier(parts.custody, wire.to_client)
+        self._gate: AckGate | None = None
+        self._barrier = None if parts.custody is None else WriteBarrier(parts.custody, wire.to_client)
         self.lsn = 0
         """Up to here all has to be durable before the client gets the next acknowledgement."""
         self.holds = False
@@ -45,10 +45,10 @@ class Acknowledgements:
         """Called when nothing holds the client any longer, if something waits for that."""
 
     @property
-    def gate(self) -> Gate:
+    def gate(self) -> AckGate:
         """What makes acknowledgements wait."""
         if self._gate is None:
-            self._gate = Gate(self._wire.to_client, self._acknowledge, self.too_much_withheld)
+            self._gate = AckGate(self._wire.to_client, self._acknowledge, self.too_much_withheld)
         return self._gate
 
     # what has come ------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from ildm.core.transfer.custody import Custody
 
 
-class Barrier:
+class WriteBarrier:
     """Acknowledgements of one client, in order, each with the LSN that has to be durable before it goes on.
 
     It goes on at the end of the turn of the event loop also where writing is enough: what many clients wait

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ildm.core.frames import HeaderScanner
-from ildm.core.local.ack_gate import PACKET_IDS, PASSED, Answer, Gate, GateScanner
+from ildm.core.local.ack_gate import PACKET_IDS, PASSED, AckGate, Answer, GateScanner
 from ildm.core.local.actions import broker_wanted
 from ildm.core.local.unanswered import Taken, Unanswered, UnansweredMessage
 from ildm.mqtt import Framer, PingResp, PubAck, Publish, PubRec, SubAck, UnsubAck, Version
@@ -102,7 +102,7 @@ def test_the_plain_scan_is_that_of_the_header_scanner() -> None:
 
 def test_acknowledgements_wait_in_order_until_every_reason_is_gone() -> None:
     out: list[bytes] = []
-    gate = Gate(out.append, out.append, lambda: None)
+    gate = AckGate(out.append, out.append, lambda: None)
     assert gate.acknowledgement(b"0", 1)
     gate.hold("one")
     gate.hold("two")
@@ -118,7 +118,7 @@ def test_acknowledgements_wait_in_order_until_every_reason_is_gone() -> None:
 
 def test_more_acknowledgements_than_identifiers_cannot_wait() -> None:
     over: list[int] = []
-    gate = Gate(lambda data: None, lambda data: None, lambda: over.append(1))
+    gate = AckGate(lambda data: None, lambda data: None, lambda: over.append(1))
     gate.hold("full")
     gate.acknowledgement(b"", PACKET_IDS)
     assert over == []
@@ -128,7 +128,7 @@ def test_more_acknowledgements_than_identifiers_cannot_wait() -> None:
 
 def test_a_suback_that_waits_keeps_back_the_later_ones_only() -> None:
     out: list[bytes] = []
-    gate = Gate(out.append, out.append, lambda: None)
+    gate = AckGate(out.append, out.append, lambda: None)
     first, second = Answer(b"first", False), Answer(b"second", False)
     assert not gate.answer(first)
     assert not gate.answer(second)
