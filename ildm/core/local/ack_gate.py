@@ -53,18 +53,18 @@ of PUBACK without an error, else one whole packet and no identifiers."""
 class GateScanner(HeaderScanner):
     """A header scanner that can also cut the stream, and change from one to the other at any byte."""
 
-    __slots__ = ("version", "withheld")
+    __slots__ = ("deferred", "version")
 
     def __init__(self, wanted: bytes, limit: int, version: Version) -> None:
         super().__init__(wanted, limit)
         self.version = version
-        self.withheld = False
+        self.deferred = False
         """The part of a packet that is kept has not gone to the client: :meth:`split` must go on."""
 
     @property
     def begun(self) -> int:
         """Bytes, at least, that are still to come of a packet whose beginning the client has; 0: of none."""
-        if self.withheld:
+        if self.deferred:
             return 0
         if self._held is not None:
             return self._missing
@@ -77,17 +77,17 @@ class GateScanner(HeaderScanner):
             MalformedPacket: a remaining length of more than four bytes.
         """
         pieces: list[Piece] = []
-        withheld, self.withheld = self.withheld, False
+        deferred, self.deferred = self.deferred, False
         pos = start = 0  # data[start:pos]: passes, but is in no piece yet
         if self._skip:
             pos = min(self._skip, len(data))
             self._skip -= pos
         elif self._held is not None:
-            pos = start = self._complete(data, withheld, pieces)
+            pos = start = self._complete(data, deferred, pieces)
             if self._missing > 0:
                 return pieces
         elif self._head:
-            start = 0 if withheld else len(self._head)
+            start = 0 if deferred else len(self._head)
             data = self._head + data
             self._head = b""
         end_of_data = len(data)
@@ -109,7 +109,7 @@ class GateScanner(HeaderScanner):
                 length = decode_varint(data, pos + 1) if header_end <= end_of_data else None
                 if length is None:
                     self._head = data[pos:]
-                    self.withheld = start <= pos
+                    self.deferred = start <= pos
                     break
                 header_end = length[1]
                 end = header_end + length[0]
@@ -134,25 +134,25 @@ class GateScanner(HeaderScanner):
             if pos > end_of_data:
                 self._skip = pos - end_of_data
                 break
-        passing = end_of_data if not self.withheld else pos
+        passing = end_of_data if not self.deferred else pos
         if passing > start:
             pieces.append((0, data[start:passing], ()))
         self.between_frames = not (self._skip or self._head or self._held)
         return pieces
 
-    def _complete(self, data: bytes, withheld: bool, pieces: list[Piece]) -> int:
+    def _complete(self, data: bytes, deferred: bool, pieces: list[Piece]) -> int:
         """The packet that is kept goes on in ``data``; answers where it ends there, if it does."""
         assert self._held is not None
         end = self._missing
         self._held.append(data[:end])
         self._missing -= len(data)
-        if not withheld:
+        if not deferred:
             pieces.append((0, data[:end], ()))
         if self._missing > 0:
-            self.withheld = withheld
+            self.deferred = deferred
             return len(data)
         frame = b"".join(self._held)
-        pieces.append((frame[0] if withheld else frame[0] | PASSED, frame, ()))
+        pieces.append((frame[0] if deferred else frame[0] | PASSED, frame, ()))
         self._held, self._missing = None, 0
         return end
 
@@ -163,7 +163,7 @@ class GateScanner(HeaderScanner):
             return len(data)
         self._held = [data[pos:]]
         self._missing = end - len(data)
-        self.withheld = not passed
+        self.deferred = not passed
         return pos
 
 

@@ -48,7 +48,7 @@ class Acknowledgements:
     def gate(self) -> AckGate:
         """What makes acknowledgements wait."""
         if self._gate is None:
-            self._gate = AckGate(self._wire.to_client, self._acknowledge, self.too_much_withheld)
+            self._gate = AckGate(self._wire.to_client, self._acknowledge, self.too_much_deferred)
         return self._gate
 
     # what has come ------------------------------------------------------------------------------
@@ -65,7 +65,7 @@ class Acknowledgements:
             return True
         barrier.wait(self.lsn, data)
         if len(barrier) > PACKET_IDS:
-            self.too_much_withheld()
+            self.too_much_deferred()
         return False
 
     def _acknowledge(self, data: bytes) -> None:
@@ -183,7 +183,7 @@ class Acknowledgements:
             text = "more messages at once than there is room for while acknowledgements are withheld"
             self._wire.fail(OverLimit(text, clause="MQTT-4.13.2"))
 
-    def too_much_withheld(self) -> None:
+    def too_much_deferred(self) -> None:
         """The broker has acknowledged more messages than there are packet identifiers."""
         error = ProtocolViolation("packet identifiers used while in use", clause="MQTT-2.2.1-3")
         self._parts.driver.call_soon(self._wire.fail, error)

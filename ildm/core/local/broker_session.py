@@ -263,7 +263,7 @@ class BrokerSession(BaseSession):
         frames = scanner.feed(data)
         if frames:
             for frame in frames:
-                self._arrived(frame, withhold=False)
+                self._arrived(frame, deferrable=False)
             self.parts.dispatch.deliver()
 
     def _watch_and_send(self, scanner: GateScanner, data: bytes) -> None:
@@ -297,7 +297,7 @@ class BrokerSession(BaseSession):
                 publishing.answered(ids)
                 passes = acks.passes(piece, len(ids))
             elif first:
-                passing = self._arrived(piece, withhold=first < PASSED)
+                passing = self._arrived(piece, deferrable=first < PASSED)
                 if passing is not None and first < PASSED:
                     out.append(passing)
                 continue
@@ -314,9 +314,9 @@ class BrokerSession(BaseSession):
     def _watched(self) -> None:
         """What had to be looked at has come: whether there is more of it."""
         wire, publishing = self._wire, self._publishing
-        withheld = wire.scanner is not None and wire.scanner.withheld
+        deferred = wire.scanner is not None and wire.scanner.deferred
         wire.watching = bool(
-            self._acks.waits or withheld or wire.beside or wire.pings or publishing.expects_answers
+            self._acks.waits or deferred or wire.beside or wire.pings or publishing.expects_answers
         )
         if wire.lingers and not publishing.is_owed:
             wire.end_lingering()
@@ -338,7 +338,7 @@ class BrokerSession(BaseSession):
                     continue
                 self._passed += 1
                 frame = passed  # noqa: PLW2901
-            passing = self._arrived(frame, withhold=True)
+            passing = self._arrived(frame, deferrable=True)
             if passing is not None:
                 out.append(passing)
         self.paired.write(b"".join(out))
@@ -376,26 +376,26 @@ class BrokerSession(BaseSession):
         scanner = self._wire.scanner
         return self._passed + (0 if scanner is None else scanner.publishes)
 
-    def _arrived(self, frame: bytes, withhold: bool) -> bytes | None:
+    def _arrived(self, frame: bytes, deferrable: bool) -> bytes | None:
         """A packet the node looks at has come: what passes to the client now, if anything does.
 
-        Without ``withhold`` the client has it already.
+        Without ``deferrable`` the client has it already.
         """
         type = frame[0] >> 4
         passes = True
         if type == members.SUBACK:
-            frame, passes = self._subscribed(frame, withhold)
+            frame, passes = self._subscribed(frame, deferrable)
         elif type == members.UNSUBACK:
-            passes = self._unsubscribed(frame, withhold)
+            passes = self._unsubscribed(frame, deferrable)
         elif type in (members.PUBACK, members.PUBREC) and self._wire.watching:
             acknowledgement = decode(frame, self.version)
             assert isinstance(acknowledgement, PubAck | PubRec)
             self._publishing.answered_one(acknowledgement)
-            passes = not withhold or self._acks.passes(frame, 1)
-        elif type == members.PUBCOMP and withhold:
+            passes = not deferrable or self._acks.passes(frame, 1)
+        elif type == members.PUBCOMP and deferrable:
             # with it the client has the identifier for another message
             passes = self._acks.is_durable(frame)
-        elif type == members.PINGRESP and self._wire.pings and withhold:
+        elif type == members.PINGRESP and self._wire.pings and deferrable:
             self._wire.pings -= 1
             return None
         packet_type = members.PACKET_TYPES[type]
@@ -403,12 +403,12 @@ class BrokerSession(BaseSession):
             self.parts.dispatch.arrived(_BROKER, self, packet_type, frame)
         return frame if passes else None
 
-    def _subscribed(self, frame: bytes, withhold: bool) -> tuple[bytes, bool]:
+    def _subscribed(self, frame: bytes, deferrable: bool) -> tuple[bytes, bool]:
         """The SUBACK that the client gets, and whether it gets it now."""
         suback = decode(frame, self.version)
         assert isinstance(suback, SubAck)
         granted, rejections = self._publishing.subscribed(suback)
-        if not withhold:
+        if not deferrable:
             return frame, True
         if rejections is not None:
             codes = rejections.merged(suback.reason_codes)
@@ -420,12 +420,12 @@ class BrokerSession(BaseSession):
             )
         return frame, self._acks.in_order(answer)
 
-    def _unsubscribed(self, frame: bytes, withhold: bool) -> bool:
+    def _unsubscribed(self, frame: bytes, deferrable: bool) -> bool:
         """Whether the client gets an UNSUBACK now."""
         unsuback = decode(frame, self.version)
         assert isinstance(unsuback, UnsubAck)
         self._publishing.unsubscribed(unsuback)
-        if not withhold:
+        if not deferrable:
             return True
         answer, record = Answer(frame, True), self._publishing.record
         if record is not None and record.saved:

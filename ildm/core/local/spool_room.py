@@ -47,7 +47,7 @@ class SpoolRoom:
     # wait ---------------------------------------------------------------------------------------
 
     def must_wait(self, first: int, size: int) -> bool:
-        """Whether there is no room for a packet that begins so, while acknowledgements are withheld."""
+        """Whether there is no room for a packet that begins so, while acknowledgements are deferred."""
         return first & 0xF0 == PUBLISH and first & 6 != 0 and not self._acks.room(size)
 
     def wait(self) -> None:

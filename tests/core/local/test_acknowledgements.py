@@ -482,7 +482,7 @@ def test_a_qos_2_message_answered_on_two_connections_crosses_once(world: World) 
     assert len(injected(b)) == 2
 
 
-# withheld while a link is full -----------------------------------------------------------------------
+# deferred while a link is full -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -521,7 +521,7 @@ def test_a_held_client_gets_everything_but_its_acknowledgements(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_full_link_withholds_acknowledgements_until_it_has_room(world: World, version: Version) -> None:
+def test_a_full_link_defers_acknowledgements_until_it_has_room(world: World, version: Version) -> None:
     """With overflow ``block`` clients are slowed down, nothing is lost, and nobody else is disturbed."""
     settings = {"link": {"overflow": "block", "queue_messages": 20, "inflight": 100, "expiry": 1000}}
     a, b = row(world, "ab", "pf", **settings)

@@ -226,7 +226,7 @@ def test_what_is_decided_too_late_is_ignored(world: World, end: str) -> None:
             session.abort()
             setting.broker.connections[0].transport.close()
         case _:
-            session.acks.too_much_withheld()
+            session.acks.too_much_deferred()
     world.run(1)
     assert client.closed
     assert not setting.node.sessions
