@@ -197,7 +197,7 @@ class ClientRelay:
             self._wire.pause("decision")
         else:
             self.decisions.rest = rest
-            self._wire.pause("turn")
+            self._wire.pause("budget")
             self._parts.driver.in_turn(self.next_turn)
 
     def next_turn(self) -> None:
@@ -208,7 +208,7 @@ class ClientRelay:
             self.receive(rest)
         if decisions.rest or decisions.awaited is not None:
             return
-        wire.resume("turn")
+        wire.resume("budget")
         wire.resume("decision")
         wire.resume("room")
         decisions.rest_done()
