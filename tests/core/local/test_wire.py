@@ -2,57 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from ildm.core.local.ack_gate import GateScanner
-from ildm.core.local.wire import ANSWERS, ClientWire
-from ildm.core.session import BaseSession
+from ildm.core.local.wire import ANSWERS
 from ildm.mqtt import PingReq, PubAck, Publish, Version
 from ildm.testing.virtual.world import World
-from tests.support.site import Site
+from tests.support.wire import Ends
 
 ACK = PubAck(packet_id=1).encode(Version.V311)
 PING = PingReq().encode(Version.V311)
 LARGE = Publish(topic="t", payload=bytes(5000)).encode(Version.V311)
-
-
-class Pipe:
-    """Keeps what is written to one side."""
-
-    def __init__(self) -> None:
-        self.written = b""
-        self.reading = True
-
-    def write(self, data: bytes) -> None:
-        self.written += data
-
-    def is_closing(self) -> bool:
-        return False
-
-    def get_extra_info(self, name: str) -> Any:
-        return None
-
-    def pause_reading(self) -> None:
-        self.reading = False
-
-    def resume_reading(self) -> None:
-        self.reading = True
-
-
-class Ends:
-    """A wire between two connections."""
-
-    def __init__(self, world: World) -> None:
-        site = Site(world, "a", None)
-        self.client, self.broker = Pipe(), Pipe()
-        self.errors: list[Any] = []
-        session = BaseSession(site.node.driver)
-        session.connection_made(self.client)
-        self.wire = ClientWire(site.node.local, session, self.errors.append, lambda: None)
-        self.wire.broker = BaseSession(site.node.driver)
-        self.wire.broker.connection_made(self.broker)
 
 
 @pytest.fixture
