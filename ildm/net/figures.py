@@ -101,7 +101,7 @@ def _plain(node: Node, view: LiveView, ready: bool, broker_up: bool) -> Iterator
         metrics.BROKER_SHARED: len(injector.same_broker.shared_with),
         metrics.BROKER_SHARING_UNKNOWN: int(injector.same_broker.unheard is not None),
         metrics.BROKER_QUEUE: injector.queued_messages,
-        metrics.BROKER_QUEUE_BYTES: sum(lane.queued_bytes for lane in injector.lanes),
+        metrics.BROKER_QUEUE_BYTES: sum(sender.queued_bytes for sender in injector.senders),
         metrics.BROKER_QUEUE_LIMIT: limit,
         metrics.LINKS_ON_DEMAND: sum(link.on_demand for link in node.links.cooperating),
         metrics.LINK_QUEUE_LIMIT: limit,

@@ -48,7 +48,7 @@ def link_row(link: NeighborLink, neighbor: Neighbor | None) -> dict[str, Any]:
         "state": state,
         "since": link.since,
         "reason": reason,
-        "sessions": {"open": len(link.open_sessions), "of": len(link.lanes)},
+        "sessions": {"open": len(link.open_sessions), "of": len(link.senders)},
         "direction": "out" if link.dialed else "in",
         "transferred_out": link.transferred_out,
         "transferred_in": link.transferred_in,

@@ -162,7 +162,7 @@ class LiveView:
         return {
             "injection": {
                 "messages": node.injector.queued_messages,
-                "bytes": sum(lane.queued_bytes for lane in node.injector.lanes),
+                "bytes": sum(sender.queued_bytes for sender in node.injector.senders),
             },
             "links": {
                 "messages": sum(link.queued for link in links),

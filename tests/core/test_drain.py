@@ -91,7 +91,7 @@ def test_messages_that_a_neighbour_still_has_keep_nobody_waiting(world: World) -
     assert ended == [started]
     assert warnings(b) == []
     assert not any("shutdown" in name for name in b.node.counters)
-    assert a.node.links.links["b"].lanes[0].inflight == 50
+    assert a.node.links.links["b"].senders[0].inflight == 50
     b.broker_up()
     b.start(("a",))
     world.run(30)

@@ -489,7 +489,7 @@ def test_several_sessions_share_the_publishers_and_keep_their_order(world: World
     world.run(5)
     for i in range(8):
         assert [p for t, p in subscriber.messages if t == f"p{i}"] == [b"%d" % n for n in range(20)]
-    assert [lane.sent for lane in a.node.links.links["b"].lanes] == [40] * 4
+    assert [sender.sent for sender in a.node.links.links["b"].senders] == [40] * 4
 
 
 def test_a_will_goes_the_way_of_its_publisher(world: World) -> None:
@@ -497,14 +497,16 @@ def test_a_will_goes_the_way_of_its_publisher(world: World) -> None:
     a, b = row(world, "ab", "pf", link={"sessions": 4})
     for number in range(6):
         will = Will(topic="t", payload=b"will", qos=0, retain=False)
-        before = [lane.sent for lane in a.node.links.links["b"].lanes]
+        before = [sender.sent for sender in a.node.links.links["b"].senders]
         client = a.client(f"p{number}", will=will)
         for _ in range(3):
             client.send(Publish(topic="t", payload=b"x"))
         world.run(0.1)
         client.transport.abort()
         world.run(0.5)
-        sent = [lane.sent - old for lane, old in zip(a.node.links.links["b"].lanes, before, strict=True)]
+        sent = [
+            sender.sent - old for sender, old in zip(a.node.links.links["b"].senders, before, strict=True)
+        ]
         assert sorted(sent) == [0, 0, 0, 4]
     assert [packet.payload for _, packet in b.broker.published] == [b"x", b"x", b"x", b"will"] * 6
 
@@ -516,7 +518,7 @@ def test_round_robin_by_message_spreads_one_publisher(world: World) -> None:
     for i in range(20):
         publisher.send(Publish(topic="t", payload=b"y", qos=1, packet_id=i + 1))
     world.run(2)
-    assert [lane.sent for lane in a.node.links.links["b"].lanes] == [10] * 4
+    assert [sender.sent for sender in a.node.links.links["b"].senders] == [10] * 4
     assert len(b.broker.topics()) == 40
 
 

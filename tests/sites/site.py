@@ -98,7 +98,9 @@ class Site:
         if self.has_overlay:
             _overlaid.add(self)
         if self.node.router.active:
-            await until(lambda: all(lane.open for lane in self.node.injector.lanes), "injection sessions")
+            await until(
+                lambda: all(sender.open for sender in self.node.injector.senders), "injection sessions"
+            )
 
     async def stop(self) -> None:
         self.running = False
@@ -147,7 +149,7 @@ class Site:
             and link.in_cooperation
             and link.ready_here
             and link.ready_there
-            and len(link.open_sessions) == len(link.lanes)
+            and len(link.open_sessions) == len(link.senders)
         )
 
     def add(self, neighbor: Site, address: tuple[str, int] | None = None) -> None:

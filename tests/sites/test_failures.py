@@ -48,7 +48,7 @@ async def test_a_killed_broker_comes_back(sites: Sites, kind: str, algorithm: st
     assert here.is_joined(there)  # the link does not suffer
     await exchange([there], topic_root, "alone")
     await asyncio.to_thread(broker.start)
-    await until(lambda: all(lane.open for lane in here.node.injector.lanes), "injection sessions")
+    await until(lambda: all(sender.open for sender in here.node.injector.senders), "injection sessions")
     assert here.server.admin.view.status()["broker"]["connected"] is True
     await exchange([here, there], topic_root, "after")
 

@@ -123,7 +123,7 @@ async def test_an_injection_denied_by_access_rules(sites: Sites, qos: int, topic
         await publisher.publish_all(f"{topic_root}/open/x", numbers[start : start + 10], qos)
     assert [m.payload for m in await subscriber.receive_all(50)] == numbers
     await settled(here, there)
-    assert there.node.injector.lanes[0].inflight == 0
+    assert there.node.injector.senders[0].inflight == 0
     if qos:  # nobody is told about QoS 0
         status = there.server.admin.view.status()
         assert status["counters"]["injection_refused"] == 150

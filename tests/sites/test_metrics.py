@@ -99,7 +99,7 @@ async def test_ready_as_long_as_the_broker_is_there(sites: Sites) -> None:
     site = await sites.make(broker, "pf", **LISTENING)
     assert await get(site, "/readyz") == (200, "ok\n")
     await asyncio.to_thread(broker.kill)
-    await until(lambda: not any(lane.open for lane in site.node.injector.lanes), "the broker is missed")
+    await until(lambda: not any(sender.open for sender in site.node.injector.senders), "the broker is missed")
     status, text = await get(site, "/readyz")
     assert (status, str(site.node.broker_address) in text) == (503, True)
     assert await get(site, "/livez") == (200, "ok\n")

@@ -111,6 +111,6 @@ async def test_health_is_told_by_the_admin_socket(sites: Sites) -> None:
     site = await sites.make(broker, "pf")
     assert await site.shell("health") == {"ready": True, "problems": [], "warnings": []}
     broker.kill()
-    await until(lambda: not any(lane.open for lane in site.node.injector.lanes), "the broker is missed")
+    await until(lambda: not any(sender.open for sender in site.node.injector.senders), "the broker is missed")
     with pytest.raises(AdminError, match="not ready: broker 127"):
         await site.shell("health")

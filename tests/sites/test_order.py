@@ -52,12 +52,12 @@ async def test_numbered_messages_over_four_sessions(
         assert [m.payload for m in got if m.topic == f"{topic_root}/{i}"] == numbers
     assert {m.qos for m in got} == {qos}
     assert subscriber.waiting == 0
-    lanes = here.link(there).lanes
+    senders = here.link(there).senders
     if here.has_overlay:  # its link carries more than messages
-        assert all(lane.sent >= each for lane in lanes)
+        assert all(sender.sent >= each for sender in senders)
     else:
-        assert sum(lane.sent for lane in lanes) == count
-        assert sorted(lane.sent for lane in lanes) == [each, each, each, 2 * each]
+        assert sum(sender.sent for sender in senders) == count
+        assert sorted(sender.sent for sender in senders) == [each, each, each, 2 * each]
 
 
 @trees
@@ -109,5 +109,5 @@ async def test_order_over_a_row_of_three(sites: Sites, algorithm: str, topic_roo
     for i in range(6):
         assert [m.payload for m in got if m.topic == f"{topic_root}/{i}"] == numbers
     for one, other in itertools.pairwise(row if algorithm not in OVERLAYS else []):
-        sent = [lane.sent for lane in one.link(other).lanes]
+        sent = [sender.sent for sender in one.link(other).senders]
         assert sorted(sent) == [100, 100, 200, 200]

@@ -373,7 +373,7 @@ async def test_a_broker_that_is_killed_takes_its_subscribers_keys_along(
     row = rows_of([here.overlay()])[f"{topic_root} publisher {here.name}"]
     assert (row["rendezvous"], row["suspended"]) == (True, True)
     await asyncio.to_thread(broker.start)
-    await until(lambda: all(lane.open for lane in there.node.injector.lanes))
+    await until(lambda: all(sender.open for sender in there.node.injector.senders))
     client = await there.connect()
     await client.subscribe((topic_root, 1))
     await settled(here, there)

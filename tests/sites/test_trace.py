@@ -31,7 +31,9 @@ async def test_a_broker_that_is_away_is_named(sites: Sites, topic_root: str) -> 
     one, other = await sites.make(here, "pf"), await sites.make(there, "pf")
     await join(one, other)
     await asyncio.to_thread(there.kill)
-    await until(lambda: not any(lane.open for lane in other.node.injector.lanes), "the broker is missed")
+    await until(
+        lambda: not any(sender.open for sender in other.node.injector.senders), "the broker is missed"
+    )
     found = await one.shell(f"trace {topic_root}")
     assert [hop["note"] for hop in found["hops"]] == ["", "its broker is not there"]
 

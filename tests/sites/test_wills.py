@@ -174,7 +174,7 @@ async def test_the_broker_is_gone(sites: Sites, algorithm: str, topic_root: str)
     await client.wait_closed()
     assert (await listener.receive()).payload == b"will"
     await asyncio.to_thread(broker.start)
-    await until(lambda: all(lane.open for lane in here.node.injector.lanes))
+    await until(lambda: all(sender.open for sender in here.node.injector.senders))
     publisher = await here.connect()
     await publisher.publish(f"{topic_root}/end", b"end", 1)
     assert await listener.receive_until(b"end") == []

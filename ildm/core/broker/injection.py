@@ -16,9 +16,9 @@ from ildm.core.broker.retained_order import RetainedOrder
 from ildm.core.broker.same_broker import SameBroker
 from ildm.core.broker.version_probe import VersionProbe
 from ildm.core.broker.whereabouts import Whereabouts
-from ildm.core.transfer.lane import Lane, QueueLimits, total
 from ildm.core.transfer.ports import LocalBroker
 from ildm.core.transfer.queue import Entry
+from ildm.core.transfer.sender import QueueLimits, Sender, total
 from ildm.mqtt import (
     Publish,
     Version,
@@ -46,8 +46,8 @@ class Injector(LocalBroker):
             overflow=config.link.overflow,
         )
         self.custody = custody = parts.custody
-        self.lanes = [
-            Lane(
+        self.senders = [
+            Sender(
                 parts.driver,
                 limits,
                 parts.counters,
@@ -68,7 +68,7 @@ class Injector(LocalBroker):
         self.client_ids = self.ids.all if parts.cooperates else frozenset()
         """Both kinds of all own sessions; no client may have one."""
         self._probe: VersionProbe | None = None
-        self.order = RetainedOrder(parts.retained, self.lanes)
+        self.order = RetainedOrder(parts.retained, self.senders)
         self.whereabouts = Whereabouts(parts, self.ids)
         self._backoff = Backoff(parts.driver.random, config.broker.reconnect_min, config.broker.reconnect_max)
         self._moves = 0  # to other addresses since a session was accepted, or the last pause
@@ -79,16 +79,16 @@ class Injector(LocalBroker):
         self.delivery = Delivery(self)
         self.same_broker = SameBroker(self)
         self._under_way: set[int] = set()
-        for lane in self.lanes:
-            lane.lost = self._lost
-            lane.poisonous = self.auditor.poisonous
-            lane.sent_counter = "injected"
+        for sender in self.senders:
+            sender.lost = self._lost
+            sender.poisonous = self.auditor.poisonous
+            sender.sent_counter = "injected"
             if custody is not None:
-                lane.spooled.make = partial(self._entry, lane)
-                lane.forgotten = partial(self._sends_anew, lane)
+                sender.spooled.make = partial(self._entry, sender)
+                sender.forgotten = partial(self._sends_anew, sender)
         if custody is not None:
             for name, index in custody.left_over("injection", count):
-                custody.adopt(name, self.lanes[index % count].spooled)
+                custody.adopt(name, self.senders[index % count].spooled)
         self._given = self.queued_messages
         """Messages up to now, with what earlier lives have left."""
 
@@ -115,7 +115,7 @@ class Injector(LocalBroker):
         self.version = version
         self._probe = None
         goes_on = self.whereabouts.goes_on
-        self.sessions = [InjectionSession(self, lane, goes_on=goes_on(lane)) for lane in self.lanes]
+        self.sessions = [InjectionSession(self, sender, goes_on=goes_on(sender)) for sender in self.senders]
         for session in self.sessions:
             session.dial()
 
@@ -155,8 +155,8 @@ class Injector(LocalBroker):
             pause = self._backoff.next()
         self._restart = self.parts.driver.call_later(pause, self._begin)
 
-    def _sends_anew(self, lane: Lane, released: bool) -> bool:
-        return self.delivery.sends_anew(released, self.whereabouts.of(lane))
+    def _sends_anew(self, sender: Sender, released: bool) -> bool:
+        return self.delivery.sends_anew(released, self.whereabouts.of(sender))
 
     def _lost(self, message: Publish) -> None:
         if message.retain:
@@ -187,37 +187,37 @@ class Injector(LocalBroker):
         self.delivery.stop()
         self.same_broker.stop()
         for session in self.sessions:
-            session.stop(session.lane.index in self._under_way)
+            session.stop(session.sender.index in self._under_way)
 
     @property
     def idle(self) -> bool:
         """Nothing is to be done here before the node may stop; without the broker, what neighbours still have
         does not count."""
-        return all(lane.at_rest for lane in self.lanes)
+        return all(sender.at_rest for sender in self.senders)
 
     def give_up(self) -> int:
         """The node stops; answers how many messages are lost by that, each counted."""
         if self.parts.custody is not None:
-            self._under_way = {lane.index for lane in self.lanes if lane.inflight}
-        return sum(lane.give_up() for lane in self.lanes)
+            self._under_way = {sender.index for sender in self.senders if sender.inflight}
+        return sum(sender.give_up() for sender in self.senders)
 
     @property
     def injections(self) -> Injections:
         """See :attr:`ildm.api.NodeApi.injections`."""
-        return Injections(self._given, self._given - self.queued_messages - total(self.lanes, "inflight"))
+        return Injections(self._given, self._given - self.queued_messages - total(self.senders, "inflight"))
 
     @property
     def queued_messages(self) -> int:
-        return total(self.lanes, "queued_messages")
+        return total(self.senders, "queued_messages")
 
     @property
     def connected(self) -> bool:
-        return any(lane.open for lane in self.lanes)
+        return any(sender.open for sender in self.senders)
 
     @property
     def keeps_retained(self) -> bool:
         """Whether the broker says that it keeps retained messages (MQTT 5, 3.2.2.3.5), as far as is known."""
-        return all(lane.retain_available for lane in self.lanes)
+        return all(sender.retain_available for sender in self.senders)
 
     @property
     def contested(self) -> str | None:
@@ -237,50 +237,50 @@ class Injector(LocalBroker):
 
         ``receipt`` is told when they are disposed of.
         """
-        lane = self.lanes[index % len(self.lanes)]
+        sender = self.senders[index % len(self.senders)]
         self._given += len(frames) // size
-        lane.send_frames(frames, size, None, receipt)
+        sender.send_frames(frames, size, None, receipt)
         if receipt is not None and receipt.pressed:
-            self._ease(lane, receipt)
+            self._ease(sender, receipt)
 
     def send_mixed(self, frames: bytes, count: int, largest: int, index: int) -> None:
-        """Inject frames of QoS 0, see :meth:`Lane.send_mixed`."""
+        """Inject frames of QoS 0, see :meth:`Sender.send_mixed`."""
         self._given += count
-        self.lanes[index % len(self.lanes)].send_mixed(frames, count, largest)
+        self.senders[index % len(self.senders)].send_mixed(frames, count, largest)
 
     def publish(
         self, message: Publish, index: int, expires_at: float | None, receipt: Receipt | None
     ) -> None:
         """Inject one message; ``receipt`` is told when it is disposed of."""
-        lane = self.lanes[index % len(self.lanes)]
+        sender = self.senders[index % len(self.senders)]
         self._given += 1
         if message.retain:
-            lane.send_entry(self.order.entry(lane, message, expires_at, receipt))
+            sender.send_entry(self.order.entry(sender, message, expires_at, receipt))
         else:
-            lane.send(message, message.qos, expires_at, None, receipt)
+            sender.send(message, message.qos, expires_at, None, receipt)
         if receipt is not None and receipt.pressed:
-            self._ease(lane, receipt)
+            self._ease(sender, receipt)
 
     def way(self, index: int, qos: int, messages: int) -> Way:
         """How so many messages that this node has custody of get into the broker."""
         self._given += messages
-        return self.lanes[index % len(self.lanes)], qos, 0
+        return self.senders[index % len(self.senders)], qos, 0
 
     def _entry(
         self,
-        lane: Lane,
+        sender: Sender,
         message: Publish,
         qos: int,
         expires_at: float | None,
         receipt: Receipt,
         priority: int,
     ) -> Entry:
-        """What waits in a lane for a message of the spool; a retained one has its stamp."""
+        """What waits in a sender for a message of the spool; a retained one has its stamp."""
         if not message.retain:
             return Entry(b"", 1, message, qos, expires_at, receipt, priority)
-        return self.order.stamped_entry(lane, message, expires_at, receipt)
+        return self.order.stamped_entry(sender, message, expires_at, receipt)
 
-    def _ease(self, lane: Lane, receipt: Receipt) -> None:
+    def _ease(self, sender: Sender, receipt: Receipt) -> None:
         """Give credit back to a neighbour; the broker has not kept pace with it."""
-        if lane.limits.overflow == "drop":
-            lane.own(lambda: receipt.eased)
+        if sender.limits.overflow == "drop":
+            sender.own(lambda: receipt.eased)

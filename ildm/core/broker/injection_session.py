@@ -10,8 +10,8 @@ from ildm.core.broker.own_ids import NOT_VALID
 from ildm.core.broker.refusals import own_session_refused
 from ildm.core.broker.rival import Rival
 from ildm.core.session import BaseSession
-from ildm.core.transfer.lane import Lane
 from ildm.core.transfer.qos1 import acknowledged_ids
+from ildm.core.transfer.sender import Sender
 from ildm.mqtt import (
     CANNOT_SERVE,
     ConnAck,
@@ -87,18 +87,18 @@ class InjectionSession(BaseSession):
         "_timer",
         "address",
         "injector",
-        "lane",
         "rival",
+        "sender",
     )
     role = Role.INJECTION
 
-    def __init__(self, injector: Injector, lane: Lane, *, goes_on: bool) -> None:
+    def __init__(self, injector: Injector, sender: Sender, *, goes_on: bool) -> None:
         """``goes_on``: with the session of this name that the broker may have."""
         super().__init__(injector.parts.driver)
         self.injector = injector
-        self.lane = lane
-        lane.silence.ask = self._ask
-        self.client_id = injector.ids.of(lane.index)
+        self.sender = sender
+        sender.silence.ask = self._ask
+        self.client_id = injector.ids.of(sender.index)
         broker = injector.parts.config.broker
         self._backoff = Backoff(self.driver.random, broker.reconnect_min, broker.reconnect_max)
         self.rival = Rival(self.client_id, injector.parts.node_id, self.driver.random, broker.reconnect_max)
@@ -111,7 +111,7 @@ class InjectionSession(BaseSession):
         self._guiltless = False  # the broker has said that it is not for a message that it hangs up
         self._taken_over = False  # it has said that somebody else came with the same client identifier
         self._connected_at = 0.0
-        self._sent_before = 0  # of what the lane has sent, on earlier connections
+        self._sent_before = 0  # of what the sender has sent, on earlier connections
         self._on_trial = False  # it is seen whether the broker ends a session that sends nothing
         self._stopped = False
         self._at_once = 0  # connections in a row that followed so on a hang-up
@@ -141,7 +141,7 @@ class InjectionSession(BaseSession):
         self.version = self.injector.version
         if self._renamed:
             self._renamed = False
-            self.client_id = self.rival.client_id = self.injector.ids.of(self.lane.index)
+            self.client_id = self.rival.client_id = self.injector.ids.of(self.sender.index)
             self._cleaned = False  # what the broker has of that name is not what is under way
         # a session that survives lets the QoS 2 handshake go on after a reconnection
         persistent = parts.config.link.qos == 2
@@ -199,7 +199,7 @@ class InjectionSession(BaseSession):
         ids, end = acknowledged_ids(data, 0, self.version)
         if ids:
             self._progressed()
-            self.lane.acknowledged(ids)
+            self.sender.acknowledged(ids)
             data = data[end:]
         if len(data) < 4 and data[:1] == b"\x40":  # cut off: with what follows it is a run again
             data, self._cut = b"", data
@@ -213,24 +213,24 @@ class InjectionSession(BaseSession):
             self._connack(decode(frame, self.version) if accepted else ConnAck(reason_code=code))
             return
         packet = decode(frame, self.version)
-        lane = self.lane
+        sender = self.sender
         match packet:
             case PubAck():
                 self._progressed()
-                lane.on_puback(packet.packet_id, packet.reason_code)
+                sender.on_puback(packet.packet_id, packet.reason_code)
                 self._note_refusal(packet.reason_code)
             case PubRec():
-                lane.on_pubrec(packet.packet_id, packet.reason_code)
+                sender.on_pubrec(packet.packet_id, packet.reason_code)
                 self._note_refusal(packet.reason_code)
             case PubComp():
                 self._progressed()
-                lane.on_pubcomp(packet.packet_id)
+                sender.on_pubcomp(packet.packet_id)
             case Disconnect():
                 self._guiltless = packet.reason_code in GUILTLESS
                 self._taken_over = packet.reason_code == ReasonCode.SESSION_TAKEN_OVER
                 self._refusal = f"the broker disconnected with reason 0x{packet.reason_code:02X}"
             case PingResp():
-                lane.end_silence()
+                sender.end_silence()
             case _:
                 pass  # nothing else is due, as the session subscribes to nothing
 
@@ -289,8 +289,8 @@ class InjectionSession(BaseSession):
     def _take_up(self, packet: ConnAck) -> None:
         """The broker has accepted the session: it sends what waits."""
         parts, said = self.injector.parts, packet.properties
-        self._sent_before = self.lane.sent
-        self.lane.attach(
+        self._sent_before = self.sender.sent
+        self.sender.attach(
             self.transport,  # type: ignore[arg-type]  # there is one: the CONNACK came over it
             version=self.version,
             window=int(said.get(Property.RECEIVE_MAXIMUM, 65535)),
@@ -300,15 +300,15 @@ class InjectionSession(BaseSession):
             max_qos=int(said.get(Property.MAXIMUM_QOS, 2)),
             retain_available=bool(said.get(Property.RETAIN_AVAILABLE, 1)),
         )
-        self.lane.set_writable(self.writable)
+        self.sender.set_writable(self.writable)
         keep_alive = self._keep_alive_of(packet)
         self._timer = self.driver.call_later(keep_alive * 0.7, self._ping, keep_alive)
         parts.events.broker_reachable(None)
         parts.brokers.reached(self.address)
         parts.dispatch.session_established(self)
-        self.lane.resume(packet.session_present)
-        self.injector.whereabouts.accepted(self.lane, self.client_id)
-        if self.lane.index == 0:
+        self.sender.resume(packet.session_present)
+        self.injector.whereabouts.accepted(self.sender, self.client_id)
+        if self.sender.index == 0:
             self.injector.broker_came()
 
     def _connect_anew(self) -> None:
@@ -325,32 +325,32 @@ class InjectionSession(BaseSession):
         self._timer = self.driver.call_later(keep_alive * 0.7, self._ping, keep_alive)
 
     def _ask(self) -> None:
-        self.lane.write(PingReq().encode(self.version))
+        self.sender.write(PingReq().encode(self.version))
 
     def connection_lost(self, exc: Exception | None) -> None:
         expected = self.status is SessionStatus.TERMINATING
-        accepted = self.lane.transport is not None and self.lane.transport is self.transport
+        accepted = self.sender.transport is not None and self.sender.transport is self.transport
         on_trial, self._on_trial = self._on_trial, False
         super().connection_lost(exc)
         self._cancel_timer()
         if accepted:
-            self.lane.detach()
+            self.sender.detach()
             self.injector.parts.brokers.ended(self.address)
         elif not on_trial:
             self.rival.explained()
         now = self.driver.now()
         lived = now - self._connected_at
         unasked = (accepted or on_trial) and not expected
-        accused = self.lane.accuses
+        accused = self.sender.accuses
         why_else = not self._taken_over and (self._refusal is not None or accused)
-        sent = accepted and self.lane.sent != self._sent_before
+        sent = accepted and self.sender.sent != self._sent_before
         taken = unasked and not why_else and self.rival.has_taken(now, lived, self._taken_over, sent)
         if unasked and sent and not (why_else or taken):
             self.injector.parts.counters["broker_hang_ups"] += 1
             self.injector.hung_up = True
         # a rival that is only inferred may be none: a message at fault would be in the way for ever
         judged = unasked and accepted and not (self._taken_over or self._guiltless)
-        if judged and self.lane.blame():
+        if judged and self.sender.blame():
             self.rival.explained()
         if lived >= self._backoff.maximum:
             self._progressed()
@@ -388,11 +388,11 @@ class InjectionSession(BaseSession):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self.lane.set_writable(False)
+        self.sender.set_writable(False)
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self.lane.set_writable(True)
+        self.sender.set_writable(True)
 
     def leave(self) -> None:
         """The broker is looked for elsewhere, by another session."""
@@ -405,8 +405,8 @@ class InjectionSession(BaseSession):
         goes on with what is ``under_way``."""
         self._stopped = True
         self._cancel_timer()
-        if self.transport is not None and self.lane.transport is not None:
-            self.lane.suspend()
+        if self.transport is not None and self.sender.transport is not None:
+            self.sender.suspend()
             ends = self.version is Version.V5 and self.injector.parts.config.link.qos == 2 and not under_way
             properties: Properties = {Property.SESSION_EXPIRY_INTERVAL: 0} if ends else {}
             self.write(Disconnect(properties=properties).encode(self.version))

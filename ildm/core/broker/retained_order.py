@@ -1,9 +1,9 @@
 """Retained messages on their way into the local broker: in the end it has the newest.
 
-Between the arrival of a message and its turn in an injection lane a local client may have set a newer value:
-the older one then goes to live subscribers only, without the retain flag. A broker applies a message of
-QoS 2 when it is released, so what follows on its topic waits until it is; what goes by another lane does so
-too. A local client's own message on the topic meanwhile makes it contested, see
+Between the arrival of a message and its turn in an injection sender a local client may have set a newer
+value: the older one then goes to live subscribers only, without the retain flag. A broker applies a message
+of QoS 2 when it is released, so what follows on its topic waits until it is; what goes by another sender does
+so too. A local client's own message on the topic meanwhile makes it contested, see
 :mod:`ildm.core.transfer.contention`.
 """
 
@@ -18,40 +18,40 @@ from ildm.core.transfer.stamps import take_stamp
 from ildm.mqtt import Property
 
 if TYPE_CHECKING:
-    from ildm.core.transfer.lane import Lane
     from ildm.core.transfer.receipt import Receipt
     from ildm.core.transfer.retained import Retained
+    from ildm.core.transfer.sender import Sender
     from ildm.mqtt import Publish
 
 
 class RetainedOrder:
-    """What the injection lanes have to know of each other."""
+    """What the injection senders have to know of each other."""
 
-    def __init__(self, retained: Retained, lanes: Sequence[Lane]) -> None:
+    def __init__(self, retained: Retained, senders: Sequence[Sender]) -> None:
         self.retained = retained
-        self.lanes = lanes
+        self.senders = senders
         self.unreleased: dict[str, list[RetainedEntry]] = {}
         """Messages of QoS 2 by topic, from their being sent to the end of the handshake."""
         self._last: dict[str, RetainedEntry] = {}
         """The one of each topic that has come last, until it has reached the broker."""
 
     def entry(
-        self, lane: Lane, message: Publish, expires_at: float | None, receipt: Receipt | None
+        self, sender: Sender, message: Publish, expires_at: float | None, receipt: Receipt | None
     ) -> RetainedEntry:
-        """What waits in a lane for a retained message that is the newest of its topic now."""
-        entry = RetainedEntry(self, lane, message, expires_at, receipt)
+        """What waits in a sender for a retained message that is the newest of its topic now."""
+        entry = RetainedEntry(self, sender, message, expires_at, receipt)
         self._last[message.topic] = entry
-        self.retained.contention.opened(message.topic, lane.index)
+        self.retained.contention.opened(message.topic, sender.index)
         return entry
 
     def stamped_entry(
-        self, lane: Lane, message: Publish, expires_at: float | None, receipt: Receipt | None
+        self, sender: Sender, message: Publish, expires_at: float | None, receipt: Receipt | None
     ) -> Entry:
         """The same for one that has its stamp still, and may have come long ago."""
         message = replace(message, properties=dict(message.properties))
         taken = take_stamp(message)
         if taken is None:
-            return self.entry(lane, message, expires_at, receipt)
+            return self.entry(sender, message, expires_at, receipt)
         stamp, repeated = taken
         if stamp.time > self.retained.clock.limit:  # not to be believed
             message.retain = False
@@ -60,17 +60,17 @@ class RetainedOrder:
             # how long a deletion is remembered is no expiry of the message
             message.properties.pop(Property.MESSAGE_EXPIRY_INTERVAL, None)
             expires_at = None
-        entry = self.entry(lane, message, expires_at, receipt)
+        entry = self.entry(sender, message, expires_at, receipt)
         entry.stamp = stamp
         return entry
 
     def is_outdated(self, entry: RetainedEntry) -> bool:
-        """A newer one is known, and does not follow in the same lane."""
+        """A newer one is known, and does not follow in the same sender."""
         newest = self.retained.newest(entry.topic)
         if newest is None or (entry.stamp is not None and entry.stamp >= newest):
             return False
         last = self._last.get(entry.topic)
-        return last is None or last.stamp != newest or last.lane is not entry.lane
+        return last is None or last.stamp != newest or last.sender is not entry.sender
 
     def settled(self, entry: RetainedEntry) -> None:
         """It has reached the broker, or never will."""
@@ -82,28 +82,28 @@ class RetainedOrder:
             unreleased.remove(entry)
             if not unreleased:
                 del self.unreleased[topic]
-                for lane in self.lanes:
-                    if lane is not entry.lane and lane.queue:
-                        lane.driver.call_soon(lane.drain)
-        self.retained.contention.closed(topic, entry.lane.index)
+                for sender in self.senders:
+                    if sender is not entry.sender and sender.queue:
+                        sender.driver.call_soon(sender.drain)
+        self.retained.contention.closed(topic, entry.sender.index)
 
 
 class RetainedEntry(Entry):
-    """A retained message in an injection lane."""
+    """A retained message in an injection sender."""
 
-    __slots__ = ("_settled", "lane", "order", "stamp", "topic")
+    __slots__ = ("_settled", "order", "sender", "stamp", "topic")
 
     def __init__(
         self,
         order: RetainedOrder,
-        lane: Lane,
+        sender: Sender,
         message: Publish,
         expires_at: float | None,
         receipt: Receipt | None,
     ) -> None:
         super().__init__(b"", 1, message, message.qos, expires_at, receipt)
         self.order = order
-        self.lane = lane
+        self.sender = sender
         self.topic = message.topic
         self.stamp = order.retained.newest(message.topic)
         """None: it is not remembered, for instance as it was injected without a stamp."""
@@ -111,7 +111,7 @@ class RetainedEntry(Entry):
 
     def may_go(self) -> bool:
         return all(
-            other is self or (other.lane is self.lane and self.qos == 2)
+            other is self or (other.sender is self.sender and self.qos == 2)
             for other in self.order.unreleased.get(self.topic, ())
         )
 
@@ -121,7 +121,7 @@ class RetainedEntry(Entry):
         if self.order.is_outdated(self):
             # a deletion that is outdated says nothing to anybody
             return replace(message, retain=False) if message.payload or self.stamp else None
-        if min(self.qos, self.lane.max_qos) == 2:
+        if min(self.qos, self.sender.max_qos) == 2:
             unreleased = self.order.unreleased.setdefault(self.topic, [])
             if self not in unreleased:
                 unreleased.append(self)

@@ -13,7 +13,7 @@ from ildm.core.tables import IN_USE
 if TYPE_CHECKING:
     from ildm.core.broker.own_ids import OwnIds
     from ildm.core.broker.parts import BrokerParts
-    from ildm.core.transfer.lane import Lane
+    from ildm.core.transfer.sender import Sender
 
 SHORT = ("short client identifiers",)
 """Key of the row that is there while they are in use."""
@@ -28,7 +28,7 @@ class Whereabouts:
         self._saved: str | None = None
         self._saved_short = False
         self._last: dict[int, tuple[str, str]] = {}
-        """Of each lane the address and the client identifier."""
+        """Of each sender the address and the client identifier."""
 
     def restore(self) -> None:
         """Take up where an earlier life of the node has been."""
@@ -40,31 +40,31 @@ class Whereabouts:
             else:
                 self.parts.store.set_aside(IN_USE, key, f"of {key[0]!r}")
 
-    def of(self, lane: Lane) -> str:
-        """Where the last session of a lane was; where it is to be when there was none."""
-        last = self._last.get(lane.index)
+    def of(self, sender: Sender) -> str:
+        """Where the last session of a sender was; where it is to be when there was none."""
+        last = self._last.get(sender.index)
         return last[0] if last is not None else self._saved or self._now
 
-    def goes_on(self, lane: Lane) -> bool:
-        """Whether the first session of a lane, at the address in use, goes on with what the broker has of it.
+    def goes_on(self, sender: Sender) -> bool:
+        """Whether the first session of a sender, at the address in use, goes on with what the broker has.
 
         What an earlier life has left at the broker, the spool knows. Beside that the broker may hold a
         message (QoS 2) whose record the spool has lost, and would take another one under its identifier for
         its repetition: so the session goes on only if something is under way in it, and nothing was lost.
         """
-        if self.of(lane) != self._now:
+        if self.of(sender) != self._now:
             return False
-        ids, last = self._ids, self._last.get(lane.index)
+        ids, last = self._ids, self._last.get(sender.index)
         if last is not None:
-            return last[1] == ids.of(lane.index)
+            return last[1] == ids.of(sender.index)
         if ids.short is not self._saved_short:
             return False
         custody = self.parts.custody
-        return lane.has_noted and custody is not None and not custody.lacks
+        return sender.has_noted and custody is not None and not custody.lacks
 
-    def accepted(self, lane: Lane, client_id: str) -> None:
-        """A session of a lane has been accepted, and what was under way is dealt with."""
-        self._last[lane.index] = self._now, client_id
+    def accepted(self, sender: Sender, client_id: str) -> None:
+        """A session of a sender has been accepted, and what was under way is dealt with."""
+        self._last[sender.index] = self._now, client_id
         short = self._ids.is_short(client_id)
         if short is not self._saved_short:
             self._saved_short = short

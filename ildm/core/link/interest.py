@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ildm.config import LinkConfig
     from ildm.core.counters import Counters
     from ildm.core.link.translation import Translation
-    from ildm.core.transfer.lane import Lane
+    from ildm.core.transfer.sender import Sender
 
 FILTERS_PER_PACKET = 500
 """What one costs its receiver: some ten milliseconds."""
@@ -63,7 +63,7 @@ class Announcer:
     """What this node wants from a neighbour, and how far the neighbour has been told.
 
     Args:
-        lane: of the link's first session.
+        sender: of the link's first session.
         synchronized: everything has been repeated; may write more.
         progressed: :attr:`told` has grown.
         full: the neighbour has no room for a filter, and had for all before.
@@ -72,7 +72,7 @@ class Announcer:
     def __init__(
         self,
         counters: Counters,
-        lane: Callable[[], Lane],
+        sender: Callable[[], Sender],
         synchronized: Callable[[], None],
         progressed: Callable[[], None],
         full: Callable[[], None] = lambda: None,
@@ -88,7 +88,7 @@ class Announcer:
         """The neighbour is told changes; else everything is repeated to it later."""
         self.waiting_for: int | None = None
         """Identifier of the packet under way."""
-        self._lane = lane
+        self._sender = sender
         self._synchronized = synchronized
         self._progressed = progressed
         self._full = full
@@ -182,7 +182,7 @@ class Announcer:
         if packet_id != self.waiting_for:
             return
         self.waiting_for = None
-        self._lane().release_packet_id(packet_id)
+        self._sender().release_packet_id(packet_id)
         under_way, self._under_way = self._under_way, {}
         if any(qos is None for qos in under_way.values()):
             self._freed += len(under_way)
@@ -269,9 +269,9 @@ class Announcer:
 
     def _part(self) -> tuple[bool, list[str]]:
         """The filters of the next packet; empty at the end of the round."""
-        lane, size = self._lane(), 0
+        sender, size = self._sender(), 0
         part: list[str] = []
-        room = min(LARGEST_PACKET, lane.max_packet_size) - 16
+        room = min(LARGEST_PACKET, sender.max_packet_size) - 16
         kind = True
         while (step := self._next_step()) is not None:
             adding, topic_filter = step
@@ -301,8 +301,8 @@ class Announcer:
         return kind, part
 
     def _send(self, adding: bool, part: list[str]) -> None:
-        lane = self._lane()
-        self.waiting_for = packet_id = lane.new_packet_id()
+        sender = self._sender()
+        self.waiting_for = packet_id = sender.new_packet_id()
         packet: Subscribe | Unsubscribe
         self._under_way = {f: self._aim(f) for f in part}
         if adding:
@@ -312,7 +312,7 @@ class Announcer:
             packet = Unsubscribe(packet_id=packet_id, topic_filters=part)
         self.counters["inter_subscribes" if adding else "inter_unsubscribes"] += len(part)
         self._sent += 1
-        lane.write(packet.encode(Version.V5))
+        sender.write(packet.encode(Version.V5))
 
     def _end_round(self) -> None:
         if self._synchronizing:

@@ -125,11 +125,11 @@ class Judge:
                 link is None
                 or not link.connected
                 or link.token != hello.token
-                or hello.index >= len(link.lanes)
+                or hello.index >= len(link.senders)
             ):
                 return STALE
             self.replace_session(link, hello.index)
-            return self.hello(hello.node, hello.index, hello.token, link.age, len(link.lanes))
+            return self.hello(hello.node, hello.index, hello.token, link.age, len(link.senders))
         if self._has_same_broker(hello):
             return same_broker(self.parts.node_id, hello.node)._replace(node=self.parts.node_id)
         if link is not None and link.control is not None:

@@ -12,9 +12,9 @@ from ildm.core.link.state import Stateful
 from ildm.core.link.translation import Translation
 from ildm.core.plugin.arguments import new_filters, old_filters
 from ildm.core.transfer.inbound import Inbound
-from ildm.core.transfer.lane import Lane, QueueLimits, total
 from ildm.core.transfer.queue import Entry
 from ildm.core.transfer.receipt import Holdable
+from ildm.core.transfer.sender import QueueLimits, Sender, total
 from ildm.mqtt import (
     Publish,
 )
@@ -107,7 +107,11 @@ class NeighborLink(Stateful):
         self.ready_heard = 0
         """Number of the last word on readiness, this node's and the neighbour's."""
         self.announcer = Announcer(
-            counters, lambda: self.lanes[0], lambda: synchronized(self), lambda: progressed(self), self._full
+            counters,
+            lambda: self.senders[0],
+            lambda: synchronized(self),
+            lambda: progressed(self),
+            self._full,
         )
         """What this node wants from the neighbour."""
         self.heard = Heard(
@@ -134,33 +138,33 @@ class NeighborLink(Stateful):
         self._writable = writable
         self.lost: Callable[[Publish], None] | None = None
         """Told of each single message that a queue has thrown away for want of room."""
-        self.lanes: list[Lane] = []
+        self.senders: list[Sender] = []
         self.inbounds: list[Inbound] = []
         self.set_sessions(sessions)
 
     def set_sessions(self, count: int) -> None:
-        """The number of sessions agreed with the neighbour; lanes with something to send are kept."""
-        while len(self.lanes) < count:
-            index = len(self.lanes)
+        """The number of sessions agreed with the neighbour; senders with something to send are kept."""
+        while len(self.senders) < count:
+            index = len(self.senders)
             queue = self.custody.queue(self.outlet(index)) if self.custody is not None and self.kept else None
-            lane = Lane(self.driver, self.limits, self.counters, "link", index, queue, self.custody)
-            lane.lost = self._lost
-            lane.rules = self.rules
-            lane.writable_again = self._writable_again
-            self.lanes.append(lane)
+            sender = Sender(self.driver, self.limits, self.counters, "link", index, queue, self.custody)
+            sender.lost = self._lost
+            sender.rules = self.rules
+            sender.writable_again = self._writable_again
+            self.senders.append(sender)
             self.inbounds.append(
-                Inbound(self.config.inflight, self._inbound_bytes, lane.write, lane.write_durable)
+                Inbound(self.config.inflight, self._inbound_bytes, sender.write, sender.write_durable)
             )
-        if len(self.lanes) > count:
-            for lane in self.lanes[count:]:
-                heir = self.lanes[lane.index % count]
-                heir.adopt(lane.leave_all() if lane.kept else lane.take_all())
+        if len(self.senders) > count:
+            for sender in self.senders[count:]:
+                heir = self.senders[sender.index % count]
+                heir.adopt(sender.leave_all() if sender.kept else sender.take_all())
                 if self.custody is not None and self.kept:
-                    self.custody.adopt(self.outlet(lane.index), heir.spooled)
+                    self.custody.adopt(self.outlet(sender.index), heir.spooled)
                     heir.drain()
             for inbound in self.inbounds[count:]:
                 inbound.reset()
-            del self.lanes[count:], self.inbounds[count:]
+            del self.senders[count:], self.inbounds[count:]
 
     def outlet(self, index: int) -> str:
         """Name of the spool's outlet for a session."""
@@ -176,8 +180,8 @@ class NeighborLink(Stateful):
 
     def connect(self, session: Connection, hello: Hello) -> None:
         """Use a new control session, made on the terms of the neighbour's ``hello``; it is to be bound."""
-        for lane in self.lanes:
-            lane.given_up = False
+        for sender in self.senders:
+            sender.given_up = False
         self.set_sessions(hello.sessions)
         self.boot, self.age, self.token = hello.boot, hello.age, hello.token
         self.dialed = session.neighbor is not None
@@ -216,8 +220,8 @@ class NeighborLink(Stateful):
         for session in sessions:
             session.unbind()
             session.abort()
-        for lane in self.lanes:
-            lane.detach()
+        for sender in self.senders:
+            sender.detach()
 
     # inter-subscribing ------------------------------------------------------------------------
 
@@ -253,8 +257,8 @@ class NeighborLink(Stateful):
         """
         given = dict(self.announced)
         self.rules = rules
-        for lane, inbound in zip(self.lanes, self.inbounds, strict=True):
-            lane.rules = rules
+        for sender, inbound in zip(self.senders, self.inbounds, strict=True):
+            sender.rules = rules
             inbound.byte_limit = max(inbound.byte_limit, self._inbound_bytes)
         for session in self.open_sessions:
             session.follow_rules()
@@ -321,25 +325,25 @@ class NeighborLink(Stateful):
         priority: int = 0,
     ) -> None:
         """Transfer one message on the session whose turn ``index`` is."""
-        lane = self.lanes[index % len(self.lanes)]
+        sender = self.senders[index % len(self.senders)]
         most = self.config.qos if self.rules is None else self.most_qos(message.topic) or 0
-        lane.send(message, min(message.qos, qos, most), expires_at, source, None, priority)
+        sender.send(message, min(message.qos, qos, most), expires_at, source, None, priority)
 
     def offer(self, message: Publish, turn: int, expires_at: float | None, priority: int) -> bool:
         """Transfer one message of the algorithm's, unless there is no room: it hears of that later."""
-        lane = self.lanes[turn % len(self.lanes)]
+        sender = self.senders[turn % len(self.senders)]
         most = self.config.qos if self.rules is None else self.most_qos(message.topic) or 0
         qos = min(message.qos, most)
         entry = Entry(b"", 1, message, qos, expires_at, None, priority)
-        if not lane.admit(entry.size):
+        if not sender.admit(entry.size):
             return False
         if qos and self.custody is not None and self.kept:
             if self.custody.full:
-                lane.refused()
+                sender.refused()
                 return False
-            self.custody.take(message, [(lane, qos, priority)], turn, expires_at)
+            self.custody.take(message, [(sender, qos, priority)], turn, expires_at)
         else:
-            lane.send_entry(entry)
+            sender.send_entry(entry)
         return True
 
     def offer_data(self, frame: bytes, turn: int) -> bool:
@@ -347,16 +351,16 @@ class NeighborLink(Stateful):
 
         It may pass on, number or acknowledge what the node has just taken: so it goes after that is durable.
         """
-        lane = self.lanes[turn % len(self.lanes)]
-        if not lane.admit(len(frame)):
+        sender = self.senders[turn % len(self.senders)]
+        if not sender.admit(len(frame)):
             return False
-        lane.after_what_is_kept()
-        lane.send_frames(frame, len(frame))
+        sender.after_what_is_kept()
+        sender.send_frames(frame, len(frame))
         return True
 
     def refused(self, turn: int) -> None:
         """Something of the algorithm's was refused before there was the link: it hears of room later."""
-        self.lanes[turn % len(self.lanes)].refused()
+        self.senders[turn % len(self.senders)].refused()
 
     def _writable_again(self) -> None:
         if self.in_cooperation:
@@ -364,39 +368,41 @@ class NeighborLink(Stateful):
 
     def give_up(self) -> int:
         """The node stops: what it still had for the neighbour is counted; answers how much that is."""
-        return sum(lane.give_up() for lane in self.lanes)
+        return sum(sender.give_up() for sender in self.senders)
 
     def take_all(self) -> dict[int, list[Entry]]:
         """Give up all that the neighbour has not got, by the index of the session it was for, but for
         what the spool keeps."""
-        return {lane.index: lane.leave_all() if lane.kept else lane.take_all() for lane in self.lanes}
+        return {
+            sender.index: sender.leave_all() if sender.kept else sender.take_all() for sender in self.senders
+        }
 
     def resume(self, index: int | None = None) -> None:
         """Transfer from now on, or on the session of that index: first what waits, unless that has to go
         another way, too."""
         if not self.unsure:
-            for lane in self.lanes if index is None else (self.lanes[index],):
-                lane.resume()
+            for sender in self.senders if index is None else (self.senders[index],):
+                sender.resume()
 
     def doubt(self) -> None:
         """What is in the outlets may have to go another way: nothing is sent for now."""
         self.unsure = True
-        for lane in self.lanes:
-            lane.suspend()
+        for sender in self.senders:
+            sender.suspend()
 
     def hold_down(self) -> None:
         """Stop transferring; what is routed to the link meanwhile waits."""
         self.held_at = self.driver.now()
-        for lane in self.lanes:
-            lane.suspend()
+        for sender in self.senders:
+            sender.suspend()
 
     def pass_by(self) -> dict[int, list[Entry]]:
         """The neighbour is reached on another path while the spool still keeps what is for it: what is not
         kept waits no longer. Answers what of that has waited, by the index of the session."""
         loose = {}
-        for lane in self.lanes:
-            lane.passed_by = True
-            loose[lane.index] = lane.spooled.take_loose()
+        for sender in self.senders:
+            sender.passed_by = True
+            loose[sender.index] = sender.spooled.take_loose()
         return loose
 
     def expire(self) -> None:
@@ -406,9 +412,9 @@ class NeighborLink(Stateful):
         self.reason = "away for longer than link.expiry: what is for it is dropped"
         self.unsure = False
         self.moved.clear()
-        for lane in self.lanes:
-            lane.given_up = True
-            self._clear(lane, "neighbor_expired")
+        for sender in self.senders:
+            sender.given_up = True
+            self._clear(sender, "neighbor_expired")
 
     def forget(self, reason: Left, stranded: bool = False) -> None:
         """Leave the cooperation: neither side's interest nor anything queued holds any longer. What is
@@ -416,11 +422,11 @@ class NeighborLink(Stateful):
         self.unsure = False
         self.behind.clear()
         self.moved.clear()
-        for lane in self.lanes:
-            lane.suspend()
-            lane.passed_by = lane.given_up = False
-            if not (stranded and lane.kept):
-                self._clear(lane, reason)
+        for sender in self.senders:
+            sender.suspend()
+            sender.passed_by = sender.given_up = False
+            if not (stranded and sender.kept):
+                self._clear(sender, reason)
         for inbound in self.inbounds:  # the neighbour takes back what it has no answer to
             inbound.reset()
         self.announcer.clear()
@@ -428,8 +434,8 @@ class NeighborLink(Stateful):
             self._wanted.clear()
         self.heard.clear()
 
-    def _clear(self, lane: Lane, reason: Left) -> None:
-        waiting = lane.clear(reason)
+    def _clear(self, sender: Sender, reason: Left) -> None:
+        waiting = sender.clear(reason)
         if waiting.messages:
             self.driver.log(
                 "warning",
@@ -445,24 +451,24 @@ class NeighborLink(Stateful):
 
     @property
     def transferred_out(self) -> int:
-        return total(self.lanes, "sent")
+        return total(self.senders, "sent")
 
     @property
     def queued(self) -> int:
-        return total(self.lanes, "queued_messages")
+        return total(self.senders, "queued_messages")
 
     @property
     def queued_bytes(self) -> int:
-        return total(self.lanes, "queued_bytes")
+        return total(self.senders, "queued_bytes")
 
     @property
     def dropped(self) -> int:
-        return total(self.lanes, "dropped")
+        return total(self.senders, "dropped")
 
     @property
     def idle(self) -> bool:
-        return all(lane.idle for lane in self.lanes)
+        return all(sender.idle for sender in self.senders)
 
     @property
     def at_rest(self) -> bool:
-        return all(lane.at_rest for lane in self.lanes)
+        return all(sender.at_rest for sender in self.senders)

@@ -409,7 +409,7 @@ class LinkManager:
 
     def _further_session(self, session: LinkSession, link: NeighborLink | None) -> None:
         """One with an index above 0: it belongs to a link that is there, or to none."""
-        if link is None or not link.connected or session.index >= len(link.lanes):
+        if link is None or not link.connected or session.index >= len(link.senders):
             session.disconnect(ReasonCode.UNSPECIFIED_ERROR, "the link has gone")
             return
         self._replace_session(link, session.index)

@@ -44,7 +44,7 @@ class Memory:
         """Also to be told when what is behind it changes."""
         dialed = link.address or "" if link.dialed else ""
         behind = "\n".join(sorted(link.behind))
-        row = (link.age, len(link.lanes), self.algorithm, dialed, behind, int(link.unsure))
+        row = (link.age, len(link.senders), self.algorithm, dialed, behind, int(link.unsure))
         self.store.put(COOPERATION, (link.node_id,), row)
 
     def interest_changed(self, link: NeighborLink, changes: Mapping[str, int | None]) -> None:

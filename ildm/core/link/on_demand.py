@@ -189,7 +189,7 @@ class OnDemand:
             self.waiting_bytes -= waiting.cost
             self._cancel_timer(waiting)
             for frame, turn in waiting.frames:
-                link.lanes[turn % len(link.lanes)].send_frames(frame, len(frame))
+                link.senders[turn % len(link.senders)].send_frames(frame, len(frame))
             for session in waiting.refused:
                 link.refused(session)
 

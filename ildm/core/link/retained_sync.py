@@ -174,7 +174,7 @@ class RetainedSync:
         if link.state is not LinkState.ACTIVE:
             return  # goes on when the link has joined again
         pause = 10 * PACE
-        if link.lanes[0].queued_messages == 0:
+        if link.senders[0].queued_messages == 0:
             pause = PACE
             exchange.topics.extend(exchange.dirty)
             exchange.dirty.clear()

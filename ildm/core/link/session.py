@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from ildm.core.link.link import NeighborLink
     from ildm.core.link.parts import LinkParts
     from ildm.core.transfer.inbound import Inbound
-    from ildm.core.transfer.lane import Lane
+    from ildm.core.transfer.sender import Sender
 
 RESERVED = ord("$")
 """How topics begin that are no local client's (4.7.2)."""
@@ -127,13 +127,13 @@ class LinkSession(BaseSession):
         "handshake",
         "inbound",
         "index",
-        "lane",
         "last_heard",
         "link",
         "manager",
         "neighbor",
         "parts",
         "refusal",
+        "sender",
     )
     role = Role.LINK
 
@@ -149,7 +149,7 @@ class LinkSession(BaseSession):
         """None before there is a connection."""
         self.link: NeighborLink | None = None
         """The link which the session is part of, from the end of the handshake on."""
-        self.lane: Lane | None = None
+        self.sender: Sender | None = None
         self.inbound: Inbound | None = None
         self.refusal: Refusal | None = None
         self.last_heard = 0.0
@@ -223,8 +223,8 @@ class LinkSession(BaseSession):
 
     def connection_lost(self, exc: Exception | None) -> None:
         expected = self.status is SessionStatus.TERMINATING
-        if self.lane is not None and self.lane.transport is self.transport:  # no newer session has it
-            self.lane.detach()
+        if self.sender is not None and self.sender.transport is self.transport:  # no newer session has it
+            self.sender.detach()
         super().connection_lost(exc)
         self._cancel_timer()
         self._tail.clear()
@@ -256,27 +256,27 @@ class LinkSession(BaseSession):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        if self.lane is not None:
-            self.lane.set_writable(False)
+        if self.sender is not None:
+            self.sender.set_writable(False)
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        if self.lane is not None:
-            self.lane.set_writable(True)
+        if self.sender is not None:
+            self.sender.set_writable(True)
 
     def check_unread(self) -> None:
         """End the session when the neighbour lets answers to it pile up without reading them."""
-        lane, config = self.lane, self.parts.config
+        sender, config = self.sender, self.parts.config
         # the window that is repeated on a new connection waits for nobody
-        if lane is not None and lane.unread > config.control_bytes + config.inflight_bytes:
+        if sender is not None and sender.unread > config.control_bytes + config.inflight_bytes:
             self.parts.counters["link_sessions_unread"] += 1
             self.give_up("timeout", "it does not read")
 
     def disconnect(self, reason: ReasonCode, text: str) -> None:
         """End the session and tell the neighbour why."""
         if self.transport is not None and self.phase is Phase.ESTABLISHED:
-            if self.lane is not None:
-                self.lane.suspend()
+            if self.sender is not None:
+                self.sender.suspend()
             packet = Disconnect(reason_code=int(reason), properties={Property.REASON_STRING: text})
             self.write(packet.encode(Version.V5))
         self.close()
@@ -408,8 +408,8 @@ class LinkSession(BaseSession):
         if not self.parts.dispatch.looks_at_links:
             ids, run_end = acknowledged_ids(data, pos, Version.V5)
             if ids:
-                assert self.lane is not None
-                self.lane.acknowledged(ids)
+                assert self.sender is not None
+                self.sender.acknowledged(ids)
                 return run_end
         self._packet(data[pos:end])
         return end
@@ -439,18 +439,18 @@ class LinkSession(BaseSession):
     def bind(self, link: NeighborLink) -> None:
         """Become session ``index`` of a link."""
         self.link = link
-        self.lane = link.lanes[self.index]
+        self.sender = link.senders[self.index]
         self.inbound = link.inbounds[self.index]
         self.inbound.connected()
         assert self.transport is not None
         assert self._agreed is not None
-        self.lane.attach(
+        self.sender.attach(
             self.transport,
             window=self._agreed.window,
             window_bytes=self._window_bytes(link),
             max_packet_size=self._agreed.packet_size,
         )
-        self.lane.set_writable(self.writable)
+        self.sender.set_writable(self.writable)
 
     def _window_bytes(self, link: NeighborLink) -> int:
         """What the neighbour lets be under way, by local names."""
@@ -463,19 +463,19 @@ class LinkSession(BaseSession):
 
     def follow_rules(self) -> None:
         """The link has other rules."""
-        if self.link is not None and self.lane is not None:
-            self.lane.narrow(self._window_bytes(self.link))
+        if self.link is not None and self.sender is not None:
+            self.sender.narrow(self._window_bytes(self.link))
 
     def unbind(self) -> None:
         """No longer be part of a link: another session has taken the place, or the link has gone."""
-        self.link = self.lane = self.inbound = None
+        self.link = self.sender = self.inbound = None
 
     # established ------------------------------------------------------------------------------
 
     def _established(self, packet: Packet, frame: bytes) -> None:
-        link, lane, inbound = self.link, self.lane, self.inbound
+        link, sender, inbound = self.link, self.sender, self.inbound
         assert link is not None
-        assert lane is not None
+        assert sender is not None
         assert inbound is not None
         match packet:
             case Publish():
@@ -504,19 +504,19 @@ class LinkSession(BaseSession):
                         inbound.give_back(packet.packet_id)
                     raise
             case PubAck():
-                lane.on_puback(packet.packet_id, packet.reason_code)
+                sender.on_puback(packet.packet_id, packet.reason_code)
             case PubRec():
-                lane.on_pubrec(packet.packet_id, packet.reason_code)
+                sender.on_pubrec(packet.packet_id, packet.reason_code)
             case PubRel():
-                lane.write(inbound.pubrel(packet.packet_id))
+                sender.write(inbound.pubrel(packet.packet_id))
             case PubComp():
-                lane.on_pubcomp(packet.packet_id)
+                sender.on_pubcomp(packet.packet_id)
             case Subscribe() | Unsubscribe():
-                lane.write(self.cooperation.inter_subscribed(link, packet))
+                sender.write(self.cooperation.inter_subscribed(link, packet))
             case SubAck() | UnsubAck():
                 link.announcer.acknowledged(packet.packet_id, packet.reason_codes)
             case PingReq():
-                lane.write(PingResp().encode(Version.V5))
+                sender.write(PingResp().encode(Version.V5))
             case PingResp():
                 pass
             case Disconnect():
@@ -529,7 +529,7 @@ class LinkSession(BaseSession):
                     self.manager.same_broker_told(self, link, said.get("broker", ""))
                 self.refusal = Refusal(kind, str(text), ReasonCode.UNSPECIFIED_ERROR)
                 if packet.reason_code in BLAMES:
-                    lane.blame()
+                    sender.blame()
                 self.close()
             case _:
                 raise ProtocolViolation(f"{type(packet).__name__} on a link", clause="MQTT-4.13")
@@ -538,5 +538,5 @@ class LinkSession(BaseSession):
             self.parts.dispatch.arrived(Source.LINK, self, type_, frame)
 
     def ping(self) -> None:
-        if self.lane is not None:
-            self.lane.write(PingReq().encode(Version.V5))
+        if self.sender is not None:
+            self.sender.write(PingReq().encode(Version.V5))

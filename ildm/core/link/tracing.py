@@ -170,7 +170,7 @@ class Tracing:
 
     def _here(self, note: str = "") -> Hop:
         injector = self.parts.injector
-        if not note and not any(lane.open for lane in injector.lanes):
+        if not note and not any(sender.open for sender in injector.senders):
             note = "its broker is not there"
         return Hop(0, self.parts.node_id, 0.0, 0, injector.queued_messages, note)
 

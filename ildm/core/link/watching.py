@@ -26,13 +26,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ildm.core.link.control import SEEN, WATCH, WATCHING, send_control
-from ildm.core.transfer.watch import Event, LaneWatch, Recorder, Watch
+from ildm.core.transfer.watch import Event, Recorder, SenderWatch, Watch
 from ildm.mqtt import IldmError, MalformedPacket, MqttError, validate_topic_filter
 
 if TYPE_CHECKING:
     from ildm.core.link.link import NeighborLink
     from ildm.core.link.parts import LinkParts
-    from ildm.core.transfer.lane import Lane
+    from ildm.core.transfer.sender import Sender
 
 LONGEST = 600.0
 """Seconds of a trace."""
@@ -102,7 +102,7 @@ class Watching:
         self.recorder = Recorder(parts.driver, parts.node_id)
         self._links = links
         self._parts: dict[str, _Part] = {}
-        self._lanes: list[Lane] = []
+        self._senders: list[Sender] = []
         """That are looked at."""
         self._timer: Any = None
 
@@ -240,24 +240,24 @@ class Watching:
         self.recorder.watches[:] = watches
         self.parts.router.recorder = self.recorder if watches else None
         if watches:
-            self._watch_lanes("", self.parts.injector.lanes)
+            self._watch_senders("", self.parts.injector.senders)
             for link in self._links:
-                self._watch_lanes(link.node_id, link.lanes)
+                self._watch_senders(link.node_id, link.senders)
         else:
-            for lane in self._lanes:
-                lane.watch = None
-            self._lanes.clear()
+            for sender in self._senders:
+                sender.watch = None
+            self._senders.clear()
         if self._parts and self._timer is None:
             self._timer = self.driver.call_later(TURN, self._turn)
         elif not self._parts and self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _watch_lanes(self, peer: str, lanes: list[Lane]) -> None:
-        for lane in lanes:
-            if lane.watch is None:
-                lane.watch = LaneWatch(self.recorder, peer)
-                self._lanes.append(lane)
+    def _watch_senders(self, peer: str, senders: list[Sender]) -> None:
+        for sender in senders:
+            if sender.watch is None:
+                sender.watch = SenderWatch(self.recorder, peer)
+                self._senders.append(sender)
 
     def _turn(self) -> None:
         self._timer = None

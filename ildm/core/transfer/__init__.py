@@ -1,1 +1,1 @@
-"""Messages on their way between sites: routing, lanes, retained messages."""
+"""Messages on their way between sites: routing, senders, retained messages."""

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from ildm.core.counters import Counters
     from ildm.core.driver import Driver
     from ildm.core.spool import Outlet, Spool, Stored
-    from ildm.core.transfer.lane import Lane
     from ildm.core.transfer.receipt import Holdable
+    from ildm.core.transfer.sender import Sender
     from ildm.mqtt import MqttError
 
-    Way = tuple[Lane, int, int]
-    """A lane that is to send a message, the QoS, and the priority."""
+    Way = tuple[Sender, int, int]
+    """A sender that is to send a message, the QoS, and the priority."""
 
 FREED_SOON = {"process": 0.02, "power": 0.5}
 """Seconds by mode after which it is written that messages have been freed, if nothing else is: what was freed
@@ -225,9 +225,9 @@ class Custody:
         frames = with_ids(frames, size, id_offset(frames), 1)
         record = made(Record, (frames, count, identity, turn, NEVER, again))
         lsn, held = self._append(record, ways)
-        for lane, _, priority in held:
-            deposit = Deposit(self, lane.outlet, lsn, identity, again)
-            lane.send_frames(frames, size, None, deposit, priority)
+        for sender, _, priority in held:
+            deposit = Deposit(self, sender.outlet, lsn, identity, again)
+            sender.send_frames(frames, size, None, deposit, priority)
         return lsn
 
     def take(
@@ -257,19 +257,19 @@ class Custody:
         expires = NEVER if expires_at is None else self.calendar.date() + expires_at - self.driver.now()
         record = Record(packet.encode(Version.V5), 1, identity, turn, expires, again)
         lsn, held = self._append(record, ways)
-        for lane, qos, priority in held:
-            deposit = Deposit(self, lane.outlet, lsn, identity, again)
-            lane.send_entry(lane.make_entry(packet, qos, expires_at, deposit, priority))
+        for sender, qos, priority in held:
+            deposit = Deposit(self, sender.outlet, lsn, identity, again)
+            sender.send_entry(sender.make_entry(packet, qos, expires_at, deposit, priority))
         return lsn
 
     def _append(self, record: Record, ways: Iterable[Way]) -> tuple[int, list[Way]]:
-        """Write a record; answers its LSN, and for which lanes it is in memory."""
+        """Write a record; answers its LSN, and for which senders it is in memory."""
         size = len(record.frames)
         held: list[Way] = []
         deliveries = []
         for way in ways:
-            lane, qos, priority = way
-            queue = lane.spooled
+            sender, qos, priority = way
+            queue = sender.spooled
             takes = queue.takes(size, priority)
             if takes:
                 held.append(way)
@@ -358,7 +358,7 @@ class Custody:
             for withheld in each:
                 withheld.passed()
 
-    # lanes --------------------------------------------------------------------------------------
+    # senders --------------------------------------------------------------------------------------
 
     def queue(self, name: str) -> SpooledQueue:
         """What waits for one session: the same object through all lives of its link."""

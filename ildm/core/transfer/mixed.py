@@ -1,7 +1,7 @@
 """Messages of QoS 0 with different topics that go the same way, gathered from one chunk and sent at once.
 
 A gateway publishes on many topics in turn: hardly two frames in a row are alike, and there are no runs
-(:mod:`ildm.core.frames`). What a frame costs on its way through router, injector and lane is paid once here
+(:mod:`ildm.core.frames`). What a frame costs on its way through router, injector and sender is paid once here
 for all that follow each other and have the same route.
 """
 
@@ -82,4 +82,4 @@ class Mixed:
             return
         self.counters["transferred_out"] += count * len(route)
         for link, _, priority in route:
-            link.lanes[index % len(link.lanes)].send_mixed(frames, count, largest, holder, priority)
+            link.senders[index % len(link.senders)].send_mixed(frames, count, largest, holder, priority)

@@ -10,9 +10,9 @@ from ildm.api import Link
 if TYPE_CHECKING:
     from ildm.config import LinkConfig
     from ildm.core.transfer.custody import Way
-    from ildm.core.transfer.lane import Lane
     from ildm.core.transfer.receipt import Holdable, Receipt
     from ildm.core.transfer.rules import LinkRules
+    from ildm.core.transfer.sender import Sender
     from ildm.mqtt import Publish
 
     Targets = tuple[tuple["Neighbor", int, int], ...]
@@ -27,7 +27,7 @@ class Neighbor(Link, Protocol):
     """What may cross; None: everything."""
     kept: bool
     """What is to be transferred outlives this node."""
-    lanes: list[Lane]
+    senders: list[Sender]
     transferred_in: int
     joined_at: float
     """When it has last begun to carry messages."""
@@ -76,7 +76,7 @@ class LocalBroker(ABC):
 
     @abstractmethod
     def send_mixed(self, frames: bytes, count: int, largest: int, index: int) -> None:
-        """Inject frames of QoS 0, see :meth:`Lane.send_mixed`."""
+        """Inject frames of QoS 0, see :meth:`Sender.send_mixed`."""
 
     @abstractmethod
     def publish(

@@ -1,4 +1,4 @@
-"""What waits in a lane: the port, the entries, and the queue in memory.
+"""What waits in a sender: the port, the entries, and the queue in memory.
 
 Of what waits the highest priority leaves first; within one priority the order of arrival is kept. What is
 dropped first when there is no room: of the lowest priority the messages of QoS 0, the oldest first, as for
@@ -22,7 +22,7 @@ PROPERTY_OVERHEAD = 150
 
 
 class Entry:
-    """What waits in the queue of a lane: a run of MQTT 5 frames without properties, or one message.
+    """What waits in the queue of a sender: a run of MQTT 5 frames without properties, or one message.
 
     ``receipt`` is told when a message from a neighbour is disposed of; ``packet_id`` is the neighbour's.
     """
@@ -71,7 +71,7 @@ class Entry:
         return self.frames
 
     def may_go(self) -> bool:
-        """Whether it need not wait for another message, in whatever lane."""
+        """Whether it need not wait for another message, in whatever sender."""
         return True
 
     def outgoing(self) -> Publish | None:
@@ -152,7 +152,7 @@ def kept_size(message: Publish) -> int:
 
 
 class Queue(Protocol):
-    """Where a lane keeps what cannot be sent yet, in order: by priority, then by arrival."""
+    """Where a sender keeps what cannot be sent yet, in order: by priority, then by arrival."""
 
     @property
     def messages(self) -> int: ...

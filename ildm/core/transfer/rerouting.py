@@ -74,10 +74,10 @@ class Stranded:
     since: float
     """When messages began to wait; a link that has joined later has carried none of them."""
     until: float
-    lanes: dict[int, Backlog] = field(default_factory=dict)
-    """By the index of the lane they were in, which keeps the order of each publisher's."""
+    senders: dict[int, Backlog] = field(default_factory=dict)
+    """By the index of the sender they were in, which keeps the order of each publisher's."""
     kept: list[str] = field(default_factory=list)
-    """Outlets of the spool, by the index of the lane."""
+    """Outlets of the spool, by the index of the sender."""
 
 
 @dataclass(slots=True)
@@ -86,7 +86,7 @@ class Doubt:
 
     since: float
     under_way: list[tuple[Entry, Deposit, int]]
-    """What was when it began, and the index of its lane, until it has gone round."""
+    """What was when it began, and the index of its sender, until it has gone round."""
     mark: int | None = None
     """Up to this LSN, of all that waited when the tree was at rest; None: it is not yet."""
 
@@ -138,21 +138,23 @@ class Rerouting(Generic[OneLink]):
 
     @property
     def queued_messages(self) -> int:
-        return sum(lane.messages for s in self._stranded.values() for lane in s.lanes.values())
+        return sum(sender.messages for s in self._stranded.values() for sender in s.senders.values())
 
-    def take(self, node: str, since: float, lanes: dict[int, list[Entry]], kept: Sequence[str] = ()) -> None:
+    def take(
+        self, node: str, since: float, senders: dict[int, list[Entry]], kept: Sequence[str] = ()
+    ) -> None:
         """The link to a node has left; ``since`` is when it stopped to carry messages, ``kept`` are the
         outlets of its sessions."""
-        if not kept and not any(lanes.values()):
+        if not kept and not any(senders.values()):
             return
         now = self.driver.now()
         stranded = self._stranded.setdefault(node, Stranded(since, now + self.expiry))
         stranded.until = now + self.expiry
-        for index, entries in lanes.items():
-            waiting = stranded.lanes.setdefault(index, Backlog())
+        for index, entries in senders.items():
+            waiting = stranded.senders.setdefault(index, Backlog())
             for entry in entries:
                 waiting.append(entry)
-            for entry, count in waiting.trim(self.messages // len(lanes), self.size // len(lanes)):
+            for entry, count in waiting.trim(self.messages // len(senders), self.size // len(senders)):
                 self._drop(entry, count, "overflow")
         stranded.kept += [name for name in kept if name not in stranded.kept]
         self._attempt_in(self.pause)
@@ -165,12 +167,12 @@ class Rerouting(Generic[OneLink]):
         before = self._doubts.get(link)
         under_way = [] if before is None else before.under_way
         known = {deposit for _, deposit, _ in under_way}
-        for lane in link.lanes:
-            for entry in lane.under_way():
+        for sender in link.senders:
+            for entry in sender.under_way():
                 deposit = entry.receipt
                 if isinstance(deposit, Deposit) and deposit not in known:  # else it tells what is retained
                     deposit.pin()
-                    under_way.append((entry, deposit, lane.index))
+                    under_way.append((entry, deposit, sender.index))
         self._doubts[link] = Doubt(self.driver.now(), under_way)
         self._attempt_in(self.pause)
 
@@ -179,7 +181,7 @@ class Rerouting(Generic[OneLink]):
         stranded = self._stranded.get(link.node_id)
         if stranded is None or not link.kept:
             return
-        own = {link.outlet(lane.index) for lane in link.lanes}
+        own = {link.outlet(sender.index) for sender in link.senders}
         if not own.isdisjoint(stranded.kept):
             stranded.kept = [name for name in stranded.kept if name not in own]
             self.doubt(link)
@@ -225,11 +227,11 @@ class Rerouting(Generic[OneLink]):
                 for name in stranded.kept:
                     assert self.custody is not None
                     more |= self._send_page(self.custody.queue(name), int(name.rpartition("/")[2]), hop)
-                for index, waiting in stranded.lanes.items():
+                for index, waiting in stranded.senders.items():
                     self._send(hop, stranded, index, waiting)
             if self.driver.now() >= stranded.until:
                 self._end(node, "no_path")
-            elif not any(stranded.lanes.values()) and not self._has_kept(stranded):
+            elif not any(stranded.senders.values()) and not self._has_kept(stranded):
                 del self._stranded[node]
         self._attempt_in(0 if more else self.pause)
 
@@ -246,8 +248,8 @@ class Rerouting(Generic[OneLink]):
             doubt.mark = self.custody.last
             self._send_under_way(link, doubt)
         more = False
-        for lane in link.lanes:
-            more |= self._send_page(lane.spooled, lane.index, None, doubt.mark)
+        for sender in link.senders:
+            more |= self._send_page(sender.spooled, sender.index, None, doubt.mark)
         if more:
             return True
         if self.custody.full:
@@ -323,7 +325,7 @@ class Rerouting(Generic[OneLink]):
         assert isinstance(deposit, Deposit)
         targets = self._targets(entry, hop)
         ways = [
-            (link.lanes[index % len(link.lanes)], min(qos, link.config.qos), priority)
+            (link.senders[index % len(link.senders)], min(qos, link.config.qos), priority)
             for link, qos, priority in targets
             if min(qos, link.config.qos) and link.kept and link is not but
         ]
@@ -401,7 +403,7 @@ class Rerouting(Generic[OneLink]):
         if reason != "shutdown":
             for name in stranded.kept:
                 self._drop_kept(node, name, reason)
-        for waiting in stranded.lanes.values():
+        for waiting in stranded.senders.values():
             for entry in waiting.take_all():
                 self._drop(entry, entry.count, reason)
 

@@ -194,16 +194,16 @@ class Router:
             frames, size = received
             if frames[0] != PUBLISH and not min(qos, link.config.qos):
                 frames, size = frames_to_qos_0(frames, size)
-            lanes = link.lanes
-            if self.by_message and len(lanes) > 1 and len(frames) > size:
+            senders = link.senders
+            if self.by_message and len(senders) > 1 and len(frames) > size:
                 pieces = [frames[p : p + size] for p in range(0, len(frames), size)]
-                for offset in range(min(len(lanes), len(pieces))):
-                    lane = lanes[self.next_publisher() % len(lanes)]
-                    part = b"".join(pieces[offset :: len(lanes)])
-                    lane.send_frames(part, size, source, None, priority)
+                for offset in range(min(len(senders), len(pieces))):
+                    sender = senders[self.next_publisher() % len(senders)]
+                    part = b"".join(pieces[offset :: len(senders)])
+                    sender.send_frames(part, size, source, None, priority)
             else:
                 turn = self.next_publisher() if self.by_message else index
-                lanes[turn % len(lanes)].send_frames(frames, size, source, None, priority)
+                senders[turn % len(senders)].send_frames(frames, size, source, None, priority)
 
     def _deposit_run(
         self,
@@ -228,7 +228,7 @@ class Router:
         if not self.by_message:
             self._deposit_part(custody, route, frames, size, index, index, source, origin, here, receipt)
         else:
-            step = -(-count // min(max((len(link.lanes) for link, _, _ in route), default=1), count))
+            step = -(-count // min(max((len(link.senders) for link, _, _ in route), default=1), count))
             for first in range(0, count, step):
                 part = frames[first * size : (first + step) * size]
                 turn = self.next_publisher()
@@ -255,14 +255,14 @@ class Router:
         count = len(frames) // size
         ways = [self.injector.way(index, 1, count)] if here else []
         for link, qos, priority in route:
-            lanes = link.lanes
-            lane = lanes[turn % len(lanes)]
+            senders = link.senders
+            sender = senders[turn % len(senders)]
             if not min(qos, link.config.qos):
-                lane.send_frames(*frames_to_qos_0(frames, size), None, None, priority)
+                sender.send_frames(*frames_to_qos_0(frames, size), None, None, priority)
             elif link.kept:
-                ways.append((lane, 1, priority))
+                ways.append((sender, 1, priority))
             else:
-                lane.send_frames(frames, size, source, None, priority)
+                sender.send_frames(frames, size, source, None, priority)
         if ways:
             lsn = custody.take_run(frames, size, ways, turn, origin.identity, origin.again)
             if receipt is not None:
@@ -441,7 +441,7 @@ class Router:
             wanted = message.qos if message.retain else min(message.qos, qos)
             wanted = min(wanted, link.config.qos if link.rules is None else link.most_qos(message.topic) or 0)
             if wanted and link.kept:
-                ways.append((link.lanes[turn % len(link.lanes)], wanted, priority))
+                ways.append((link.senders[turn % len(link.senders)], wanted, priority))
             else:
                 link.send(message, wanted, turn, expires_at, holder, priority)
         self.counters["transferred_out"] += len(route)
@@ -572,7 +572,7 @@ class Router:
 
 
 def _outlets(ways: Iterable[Way]) -> list[Outlet]:
-    return [lane.outlet for lane, _, _ in ways]
+    return [sender.outlet for sender, _, _ in ways]
 
 
 def _at_most(message: Publish, qos: int) -> Publish:

@@ -1,4 +1,4 @@
-"""What waits in a lane with a spool: a page in memory, the rest on disk alone.
+"""What waits in a sender with a spool: a page in memory, the rest on disk alone.
 
 What has a deposit is never dropped here. What has none (QoS 0 above all) waits in memory as without a spool.
 Priorities hold within what is in memory: a message that would overtake what is on disk is taken into
@@ -60,7 +60,7 @@ class SpooledQueue:
         self._deliveries: dict[tuple[int, int, bool], Delivery] = {}
         """By QoS, priority, and whether it is in hand: made once."""
         self._adopted: list[Outlet] = []
-        """Outlets of lanes that are no more; what they have left goes first."""
+        """Outlets of senders that are no more; what they have left goes first."""
         self._beyond = outlet.beyond_messages > 0
         self._highest = 1 << 30 if self._beyond else LOWEST
         """Priority of what is beyond, at most."""
@@ -90,7 +90,7 @@ class SpooledQueue:
         return found
 
     def adopt(self, other: SpooledQueue) -> None:
-        """Take over what another lane has left; it goes before what comes from now on."""
+        """Take over what another sender has left; it goes before what comes from now on."""
         self._adopted += [*other._adopted, other.outlet]
         for entry in other._near.take_all():
             self._near.append(entry)
@@ -99,7 +99,7 @@ class SpooledQueue:
         self._highest = 1 << 30 if self._beyond else LOWEST
 
     def release(self, outlet: Outlet) -> None:
-        """What this outlet still has beyond is its own lane's again."""
+        """What this outlet still has beyond is its own sender's again."""
         if outlet in self._adopted:
             self._adopted.remove(outlet)
             self._look_beyond()

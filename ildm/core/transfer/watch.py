@@ -4,7 +4,7 @@ Messages are not changed for it, and nothing of them leaves the node but topic, 
 mean the same one is known by a digest of the payload, with a key that is made for each trace. Messages
 of the same payload are told apart by their order.
 
-While nobody looks, a router and a lane have None in the place of what is here.
+While nobody looks, a router and a sender have None in the place of what is here.
 """
 
 from __future__ import annotations
@@ -177,8 +177,8 @@ class Recorder:
         return event
 
 
-class LaneWatch:
-    """What a lane tells of: what it writes to ``peer``, and what is acknowledged of that."""
+class SenderWatch:
+    """What a sender tells of: what it writes to ``peer``, and what is acknowledged of that."""
 
     __slots__ = ("_under_way", "peer", "recorder")
 

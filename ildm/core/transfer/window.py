@@ -1,4 +1,4 @@
-"""What a lane has sent and the far end has not acknowledged, by packet identifier."""
+"""What a sender has sent and the far end has not acknowledged, by packet identifier."""
 
 from __future__ import annotations
 

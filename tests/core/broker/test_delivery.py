@@ -305,12 +305,12 @@ def test_what_such_a_broker_does_not_answer_is_done_in_the_end(unheard: type, mo
         client.send(Publish(topic="t", payload=b"%d" % number, qos=2, packet_id=number))
     world.run(1)
     monkeypatch.undo()
-    assert a.node.injector.lanes[0].inflight == 3
+    assert a.node.injector.senders[0].inflight == 3
     a.broker.crash()
     world.run(4)
-    assert a.node.injector.lanes[0].inflight == 3
+    assert a.node.injector.senders[0].inflight == 3
     world.run(10)
-    assert a.node.injector.lanes[0].inflight == 0
+    assert a.node.injector.senders[0].inflight == 0
     assert a.node.counters["injection_unanswered"] == 3
     assert [p.payload for name, p in a.broker.published if name == "ildm-a-0"] == [b"1", b"2", b"3"]
     connection = next(c for c in a.broker.connections if c.client_id == "ildm-a-0")

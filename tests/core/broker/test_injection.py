@@ -163,7 +163,7 @@ def test_a_silent_broker_is_given_up_and_dialed_again(world: World) -> None:
     site.start()
     world.run(30)
     assert site.node.broker_down_reason == "no answer to CONNECT"
-    assert not site.node.injector.lanes[0].open
+    assert not site.node.injector.senders[0].open
     del broker.connection
     world.run(30)
     assert site.node.injector.connected

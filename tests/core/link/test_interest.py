@@ -31,7 +31,7 @@ from ildm.testing.virtual.world import World
 from tests.support.site import row
 
 
-class FakeLane:
+class FakeSender:
     """Keeps what is written; the far end takes it when the test lets it."""
 
     max_packet_size = 1 << 20
@@ -56,11 +56,11 @@ class Ends:
 
     def __init__(self, **limits: int) -> None:
         self.counters = Counters()
-        self.lane = FakeLane()
+        self.sender = FakeSender()
         self.progress = 0
-        lane: Any = self.lane
+        sender: Any = self.sender
         self.full = 0
-        self.near = Announcer(self.counters, lambda: lane, self.synchronized, self.progressed, self.is_full)
+        self.near = Announcer(self.counters, lambda: sender, self.synchronized, self.progressed, self.is_full)
         self.far = Heard(LinkConfig(**limits), Counters(), 128)  # type: ignore[arg-type]
 
     def progressed(self) -> None:
@@ -70,10 +70,10 @@ class Ends:
         self.full += 1
 
     def synchronized(self) -> None:
-        self.lane.written.append("synced")
+        self.sender.written.append("synced")
 
     def connect(self) -> None:
-        self.lane.written.clear()
+        self.sender.written.clear()
         self.near.connected()
         self.far.packets = 0
         self.far.begin_synchronization()
@@ -81,13 +81,13 @@ class Ends:
 
     def step(self) -> bool:
         """The far end takes one packet and answers it; False when there is none."""
-        if not self.lane.written:
+        if not self.sender.written:
             return False
-        packet = self.lane.written.pop(0)
+        packet = self.sender.written.pop(0)
         if packet == "synced":
             self.far.end_synchronization()
             return True
-        assert not self.lane.written  # one under way
+        assert not self.sender.written  # one under way
         subscribing = isinstance(packet, Subscribe)
         _, answer = self.far.subscribed(packet) if subscribing else self.far.unsubscribed(packet)
         acknowledgement = decode(answer, Version.V5)
@@ -124,7 +124,7 @@ def test_the_neighbour_knows_in_the_end_exactly_what_is_wanted(changes: list[tup
                 ends.step()
             case "outage":
                 ends.near.stop()
-                ends.lane.written.clear()
+                ends.sender.written.clear()
             case "connect":
                 ends.connect()
     if not ends.near.speaking:
@@ -170,7 +170,7 @@ def test_what_is_not_acknowledged_is_not_known() -> None:
     ends.settle()
     ends.near.subscribe({"a": 1})
     assert ends.near.behind
-    packet = ends.lane.written.pop()
+    packet = ends.sender.written.pop()
     ends.far.subscribed(packet)
     ends.near.acknowledged(packet.packet_id, [1])
     assert ends.near.behind  # the neighbour has it, but not those behind it
@@ -186,8 +186,8 @@ def test_packets_are_bounded_in_filters_and_bytes() -> None:
     ends.near.subscribe({"x": 0})
     ends.near.subscribe({f"{i}/{'y' * 1000}": 0 for i in range(3000)})
     sizes = []
-    while ends.lane.written or ends.near.waiting_for:
-        packet = ends.lane.written[-1]
+    while ends.sender.written or ends.near.waiting_for:
+        packet = ends.sender.written[-1]
         if isinstance(packet, Subscribe):
             sizes.append(len(packet.encode(Version.V5)))
             assert len(packet.subscriptions) <= FILTERS_PER_PACKET
@@ -198,7 +198,7 @@ def test_packets_are_bounded_in_filters_and_bytes() -> None:
 
 def test_a_filter_larger_than_the_neighbour_takes_is_counted() -> None:
     ends = Ends()
-    ends.lane.max_packet_size = 1024
+    ends.sender.max_packet_size = 1024
     ends.connect()
     ends.near.subscribe({"y" * 2000: 0, "z": 0})
     ends.settle()
@@ -209,7 +209,7 @@ def test_a_filter_larger_than_the_neighbour_takes_is_counted() -> None:
 def test_many_packets_of_filters_in_one_round() -> None:
     """What did not fit into a packet comes first in the next, however often that happens."""
     ends = Ends()
-    ends.lane.max_packet_size = 1024
+    ends.sender.max_packet_size = 1024
     ends.connect()
     wanted = {f"{i}/{'y' * 700}": 0 for i in range(2000)}
     ends.near.subscribe(wanted)
@@ -239,7 +239,7 @@ def test_a_full_neighbour_is_asked_for_everything_as_long_as_it_is(
                 ends.step()
             case "outage":
                 ends.near.stop()
-                ends.lane.written.clear()
+                ends.sender.written.clear()
             case "connect":
                 ends.connect()
         if ends.near.speaking and not ends.near.behind:
@@ -478,8 +478,8 @@ def test_a_malformed_word_about_interest_only_breaks_its_session(world: World, p
 
 def test_a_neighbour_with_too_large_a_packet_of_filters_is_refused_before_it_is_read(world: World) -> None:
     a, b = row(world, "ab", "sf")
-    lane = b.node.links.links["a"].lanes[0]
-    lane.write(subscribe(*(f"{i}/{'x' * 1000}" for i in range(100))).encode(Version.V5))
+    sender = b.node.links.links["a"].senders[0]
+    sender.write(subscribe(*(f"{i}/{'x' * 1000}" for i in range(100))).encode(Version.V5))
     world.run(0.1)
     assert a.node.counters["link_malformed"] == 1
     assert not a.node.links.links.get("b") or not a.node.links.links["b"].interest

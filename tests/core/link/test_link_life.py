@@ -41,14 +41,14 @@ def break_off(session: LinkSession) -> None:
 
 def test_a_session_dialed_again_resends_what_was_in_flight_on_the_one_it_follows(world: World) -> None:
     a, b = row(world, "ab", "pf", link={"sessions": 2})
-    lane = a.node.links.links["b"].lanes[1]
+    sender = a.node.links.links["b"].senders[1]
     session_of(a, "b", 1).transport.cut = True  # type: ignore[union-attr]
-    lane.send(Publish(topic="t", payload=b"x", qos=1), 1, None)
+    sender.send(Publish(topic="t", payload=b"x", qos=1), 1, None)
     world.run(0.2)
-    assert lane.inflight == 1
+    assert sender.inflight == 1
     break_off(session_of(b, "a", 1))  # b dials again before a has noticed
     world.run(5)
-    assert lane.inflight == 0
+    assert sender.inflight == 0
     assert b.broker.topics() == ["t"]
     assert sorted(s.index for s in a.node.links.links["b"].open_sessions) == [0, 1]
 
@@ -375,7 +375,7 @@ def test_what_a_neighbour_says_when_it_leaves_is_not_counted_by_its_words(world:
     a, _ = row(world, "ab", "pf")
     session = session_of(a, "b")
     session.transport.cut = True  # type: ignore[union-attr]
-    a.node.links.links["b"].lanes[0].send(Publish(topic="t", payload=b"x", qos=1), 1, None)
+    a.node.links.links["b"].senders[0].send(Publish(topic="t", payload=b"x", qos=1), 1, None)
     world.run(0.2)
     said = Disconnect(
         reason_code=ReasonCode.ADMINISTRATIVE_ACTION, properties={Property.REASON_STRING: "any text"}

@@ -115,12 +115,12 @@ def test_the_queue_of_a_link_that_does_not_take_more_is_bounded(world: World) ->
     a, b = sites(world, "ab", link={"queue_messages": 5})
     a.send(b, "first")
     world.run(1)
-    (lane,) = a.node.links.links["b"].lanes
-    lane.set_writable(False)
+    (sender,) = a.node.links.links["b"].senders
+    sender.set_writable(False)
     assert [a.send(b, str(n)) for n in range(8)] == [SendResult.OK] * 5 + [SendResult.FULL] * 3
     world.run(1)
     assert a.talker.writable == []
-    lane.set_writable(True)
+    sender.set_writable(True)
     world.run(1)
     assert b.heard() == ["first", *"01234"]
     assert a.talker.writable == ["b"]
@@ -249,7 +249,7 @@ def test_a_silent_neighbour_is_given_up_and_what_waited_is_counted(world: World)
     world.run(1)
     (session,) = a.node.links.links["b"].open_sessions
     session.transport.cut = True  # type: ignore[union-attr]
-    a.node.links.links["b"].lanes[0].set_writable(False)
+    a.node.links.links["b"].senders[0].set_writable(False)
     a.send(b, "lost")
     world.run(10)
     assert a.talker.unreachable == ["b: no answer"]
@@ -356,13 +356,13 @@ def test_what_the_other_side_has_queued_goes_out_before_the_end(world: World) ->
     a, b = sites(world, "ab")
     a.send(b, "1")
     world.run(1)
-    lane = b.node.links.links["a"].lanes[0]
-    lane.set_writable(False)
+    sender = b.node.links.links["a"].senders[0]
+    sender.set_writable(False)
     b.send(a, "2")
     a.demand._close(a.node.links.links["b"])
     world.run(0.5)
     assert a.heard() == []
-    lane.set_writable(True)
+    sender.set_writable(True)
     world.run(1)
     assert a.heard() == ["2"]
     assert a.links() == {}
@@ -599,13 +599,13 @@ def test_what_is_remembered_can_be_asked_for_and_forgotten(world: World) -> None
 
 def test_the_expiry_of_an_injected_message_counts_down_while_it_waits(world: World) -> None:
     (a,) = sites(world, "a")
-    (lane,) = a.node.injector.lanes
-    lane.set_writable(False)
+    (sender,) = a.node.injector.senders
+    sender.set_writable(False)
     for seconds in (5, 50):
         properties = {Property.MESSAGE_EXPIRY_INTERVAL: seconds}
         a.talker.api.inject(Publish(topic=f"t/{seconds}", payload=b"x", properties=properties))
     world.run(10)
-    lane.set_writable(True)
+    sender.set_writable(True)
     world.run(1)
     injected = [p for _, p in a.broker.published]
     assert [p.topic for p in injected] == ["t/50"]

@@ -46,9 +46,13 @@ class Trace:
 
 def unwatched(*sites: Site) -> bool:
     """Whether nothing looks at messages any more."""
-    lanes = [lane for site in sites for lane in site.node.injector.lanes]
-    lanes += [lane for site in sites for link in site.node.links.links.values() for lane in link.lanes]
-    return all(lane.watch is None for lane in lanes) and all(s.node.router.recorder is None for s in sites)
+    senders = [sender for site in sites for sender in site.node.injector.senders]
+    senders += [
+        sender for site in sites for link in site.node.links.links.values() for sender in link.senders
+    ]
+    return all(sender.watch is None for sender in senders) and all(
+        s.node.router.recorder is None for s in sites
+    )
 
 
 @pytest.mark.parametrize("algorithm", ["pf", "sf"])

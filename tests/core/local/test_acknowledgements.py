@@ -552,17 +552,17 @@ def test_who_leaves_while_held_is_forgotten_by_the_full_queue(world: World) -> N
     a, _ = row(world, "ab", "pf", link={"overflow": "block", "queue_messages": 1, "inflight": 10})
     for session in a.node.links.links["b"].open_sessions:
         session.transport.cut = True  # type: ignore[union-attr]
-    (lane,) = a.node.links.links["b"].lanes
+    (sender,) = a.node.links.links["b"].senders
     for number in range(12):
         client = a.client(f"c{number}")
         client.send(message("t", 1, 1))
         client.send(message("t", 1, 2))
         world.run(0.01)
-    assert lane._held
+    assert sender._held
     for session in list(a.node.sessions):
         session.abort()
     world.run(0.1)
-    assert lane._held == set()
+    assert sender._held == set()
 
 
 # SUBACK ---------------------------------------------------------------------------------------------

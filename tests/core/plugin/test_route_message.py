@@ -144,13 +144,13 @@ def test_what_stays_local_is_acknowledged_when_the_broker_has_it(world: World, q
         client.send(Publish(topic="t", payload=b"x", qos=qos, packet_id=i + 1))
     world.run(1)
     assert len(client.got(PubAck if qos == 1 else PubRec)) == 20
-    lane = a.node.links.links["b"].lanes[0]
-    assert lane.inflight == 20
+    sender = a.node.links.links["b"].senders[0]
+    assert sender.inflight == 20
     b.broker_up()
     world.run(30)
     assert len(injected(b)) == 20
     assert injected(c) == []
-    assert lane.idle
+    assert sender.idle
 
 
 def test_a_decision_that_fails_keeps_the_message_local(world: World) -> None:

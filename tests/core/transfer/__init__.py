@@ -1,1 +1,1 @@
-"""Messages on their way: lanes, custody, retained values, other ways."""
+"""Messages on their way: senders, custody, retained values, other ways."""

@@ -24,7 +24,7 @@ def test_a_far_node_that_dies_before_its_broker_had_the_messages_loses_none(worl
     world.run(1)
     publish(a.client("p"), TOPICS, qos)
     world.run(1)
-    assert a.node.links.links["b"].lanes[0].inflight == 50
+    assert a.node.links.links["b"].senders[0].inflight == 50
     b.kill()
     world.run(1)
     b.broker_up()
@@ -41,13 +41,13 @@ def test_answers_wait_for_the_broker_and_go_out_once_it_is_back(world: World, qo
     world.run(1)
     publish(a.client("p"), TOPICS, qos)
     world.run(1)
-    lane = a.node.links.links["b"].lanes[0]
-    assert (lane.inflight, lane.queued_messages) == (20, 30)
+    sender = a.node.links.links["b"].senders[0]
+    assert (sender.inflight, sender.queued_messages) == (20, 30)
     assert b.node.injector.queued_messages == 20
     b.broker_up()
     world.run(30)
     assert b.broker.topics() == TOPICS
-    assert lane.idle
+    assert sender.idle
     assert b.node.links.links["a"].inbounds[0].owed == 0
 
 
@@ -102,7 +102,7 @@ def test_what_was_taken_is_not_taken_again_after_a_reconnection(world: World) ->
     b.node.links.links["a"].open_sessions[0].abort()
     world.run(5)
     assert a.links() == {"b": "active"}
-    assert a.node.links.links["b"].lanes[0].inflight == 50
+    assert a.node.links.links["b"].senders[0].inflight == 50
     b.broker_up()
     world.run(30)
     assert b.broker.topics() == TOPICS
@@ -118,7 +118,7 @@ def test_what_comes_over_a_blocked_link_is_not_acknowledged(world: World) -> Non
     world.run(1)
     assert b.broker.topics() == []
     assert b.node.counters["link_blocked_messages"] == 1
-    assert a.node.links.links["b"].lanes[0].inflight == 1
+    assert a.node.links.links["b"].senders[0].inflight == 1
 
 
 @pytest.mark.parametrize("qos", [1, 2])
@@ -129,9 +129,9 @@ def test_what_is_dropped_for_good_is_acknowledged(world: World, qos: int) -> Non
     world.run(1)
     publisher = a.client("p")
     publish(publisher, TOPICS, qos)
-    for lane in b.node.injector.lanes:
-        for entry in lane.queue.take_all():
-            lane.dispose(entry, "expired")
+    for sender in b.node.injector.senders:
+        for entry in sender.queue.take_all():
+            sender.dispose(entry, "expired")
     world.run(1)
     assert a.node.links.links["b"].idle
     assert b.node.counters["injection_dropped_expired"] == 50
@@ -143,10 +143,10 @@ def test_messages_within_the_credit_do_not_go_for_others(world: World) -> None:
     b.broker_down()
     world.run(1)
     publish(a.client("p"), TOPICS[:10], 1)
-    lane = b.node.injector.lanes[0]
+    sender = b.node.injector.senders[0]
     for _ in range(40):
         b.node.router.inject(Publish(topic="own", payload=b"x", qos=1))
-    assert (lane.queue.messages, lane.queue.owed_messages) == (20, 10)
+    assert (sender.queue.messages, sender.queue.owed_messages) == (20, 10)
     assert b.node.counters["injection_dropped_overflow_qos1"] == 30
     b.broker_up()
     world.run(30)
@@ -159,7 +159,7 @@ def test_what_waits_for_a_neighbour_that_has_begun_anew_is_nobodys_and_bounded(w
     b.broker_down()
     world.run(1)
     publish(a.client("p"), TOPICS[:20], 1)
-    queue = b.node.injector.lanes[0].queue
+    queue = b.node.injector.senders[0].queue
     assert (queue.messages, queue.owed_messages) == (20, 20)
     a.kill()
     a.start()
@@ -192,8 +192,8 @@ def test_the_window_is_bounded_in_bytes(world: World) -> None:
         publisher.send(Publish(topic="t", payload=bytes(1000), qos=1, packet_id=i + 1))
     publisher.send(Publish(topic="huge", payload=bytes(50_000), qos=1, packet_id=99))
     world.run(1)
-    lane = a.node.links.links["b"].lanes[0]
-    assert 5 < lane.inflight < 10
+    sender = a.node.links.links["b"].senders[0]
+    assert 5 < sender.inflight < 10
     assert b.node.links.links["a"].inbounds[0].owed_bytes <= 10_000
     b.broker_up()
     world.run(30)
@@ -311,7 +311,7 @@ def test_each_node_says_how_many_bytes_it_takes(world: World) -> None:
     for i in range(50):
         publisher.send(Publish(topic="t", payload=bytes(1000), qos=1, packet_id=i + 1))
     world.run(1)
-    assert 1 < a.node.links.links["b"].lanes[0].inflight < 5
+    assert 1 < a.node.links.links["b"].senders[0].inflight < 5
     b.broker_up()
     world.run(30)
     assert b.broker.topics() == ["t"] * 50
@@ -325,8 +325,8 @@ def test_what_a_neighbour_has_forgotten_is_this_nodes_alone(world: World) -> Non
     b.broker.reads = False
     publish(a.client("p"), TOPICS, 1)
     world.run(1)
-    (lane,) = b.node.injector.lanes
-    assert lane.inflight == 50
+    (sender,) = b.node.injector.senders
+    assert sender.inflight == 50
     assert b.node.injector.idle is False
     a.kill()
     world.run(1)

@@ -77,8 +77,8 @@ def test_the_oldest_for_a_neighbour_gives_way_whole_and_counted(world: World, qo
     publish(publisher, 70, 3500, qos)
     world.run(1)
     assert len(publisher.got(PubComp if qos == 2 else PubAck)) == 3570
-    lane = a.node.links.links["b"].lanes[0]
-    under_way = lane.inflight
+    sender = a.node.links.links["b"].senders[0]
+    under_way = sender.inflight
     assert under_way > 0
     dropped = a.disk_spool.counters["spool_dropped_full"]
     assert dropped > 1500
@@ -154,15 +154,15 @@ def test_what_was_under_way_when_it_was_thrown_away_is_acknowledged_in_vain(worl
     assert b.kept == 70
     assert b.node.custody is not None
     assert b.node.custody.drop(["injection/0"]).messages == 70
-    lane = b.node.injector.lanes[0]
-    assert lane.inflight == 70
+    sender = b.node.injector.senders[0]
+    assert sender.inflight == 70
     b.broker.answers = lambda packet: True
     for connection in b.broker.connections:
         for packet in connection.received:
             if isinstance(packet, Publish) and packet.qos:
                 connection.send(PubAck(packet_id=packet.packet_id))
     world.run(1)
-    assert lane.inflight == 0
+    assert sender.inflight == 0
     publish(publisher, 70, 70)
     world.run(1)
     assert payloads(b) == list(range(70, 140))  # the broker took none of the others
@@ -181,13 +181,13 @@ def test_those_who_wait_for_room_go_on_when_something_is_thrown_away(world: Worl
     world.run(5)
     assert b.disk_spool.full
     assert 0 < len(local.got(PubAck)) < 1050
-    lane = a.node.links.links["b"].lanes[0]
-    assert lane.inflight > 0
+    sender = a.node.links.links["b"].senders[0]
+    assert sender.inflight > 0
     assert b.node.custody is not None
     b.node.custody.drop(["link/c/0"])
     world.run(5)
     assert len(local.got(PubAck)) == 1050
-    assert lane.inflight == 0
+    assert sender.inflight == 0
     assert sorted(payloads(b)) == list(range(420))
 
 

@@ -132,10 +132,10 @@ def test_an_absent_neighbour_gets_all_of_it_though_little_is_in_memory(
             for number in range(first, first + 50):
                 publisher.send(PubRel(packet_id=number + 1))
     world.run(1)
-    lane = a.node.links.links["b"].lanes[0]
-    assert lane.queued_messages + lane.inflight == 2000
-    assert isinstance(lane.queue, SpooledQueue)
-    assert lane.queue._near.bytes < 2048 + lane.queue._near.messages * 200
+    sender = a.node.links.links["b"].senders[0]
+    assert sender.queued_messages + sender.inflight == 2000
+    assert isinstance(sender.queue, SpooledQueue)
+    assert sender.queue._near.bytes < 2048 + sender.queue._near.messages * 200
     for _ in range(lives - 1):
         reborn(a)
         world.run(1)
@@ -155,12 +155,12 @@ def test_nobody_is_told_that_a_message_was_taken_before_the_disk_has_it(world: W
     publish(publisher, 0, 3, 1)
     world.run(1)
     assert publisher.got(PubAck) == []
-    lane = a.node.links.links["b"].lanes[0]
+    sender = a.node.links.links["b"].senders[0]
     assert payloads(b) == [0, 1, 2]
-    assert lane.inflight == 3
+    assert sender.inflight == 3
     spool(b).sync()
     world.run(1)
-    assert lane.inflight == 0
+    assert sender.inflight == 0
     assert publisher.got(PubAck) == []
     spool(a).sync()
     world.run(1)
@@ -248,14 +248,14 @@ def test_what_nothing_can_be_written_for_is_answered_once_it_is_thrown_away(
     assert b.node.custody is not None
     world.run(1 if qos == 1 else b.node.custody.config.failure_wait + 1)
     assert payloads(b) == list(range(5))
-    lane = a.node.links.links["b"].lanes[0]
-    assert lane.inflight == 5
+    sender = a.node.links.links["b"].senders[0]
+    assert sender.inflight == 5
     if how == "removed":
         b.node.links.remove("c")
     else:
         assert b.node.custody.drop(["link/c/0"]).messages == 5
     world.run(1)
-    assert lane.idle
+    assert sender.idle
 
 
 def test_a_neighbour_that_is_removed_leaves_nothing_behind(world: World) -> None:

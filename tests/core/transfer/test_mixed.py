@@ -16,8 +16,8 @@ from ildm.core.link.control import ALGORITHM
 from ildm.mqtt import Publish, Subscribe, Subscription, Version
 from ildm.testing.virtual.world import World
 from ildm_algorithms.pf import PublicationFlooding
-from tests.support.lanes import make, opened
 from tests.support.mini_brokers import before_brokers
+from tests.support.senders import make, opened
 from tests.support.site import row
 
 
@@ -132,22 +132,22 @@ def frames(*sizes: int) -> tuple[bytes, int, int]:
 
 def test_what_cannot_go_at_once_waits_message_by_message() -> None:
     world = World()
-    lane, counters = make(world, messages=3)
-    lane.send_mixed(*frames(10, 20, 30, 40, 50))
-    assert lane.queue.messages == 3
+    sender, counters = make(world, messages=3)
+    sender.send_mixed(*frames(10, 20, 30, 40, 50))
+    assert sender.queue.messages == 3
     assert counters["link_dropped_overflow_qos0"] == 2
-    sink = opened(lane)
+    sink = opened(sender)
     world.run(0)
     assert [len(packet.payload) for packet in sink.packets()] == [30, 40, 50]
-    assert lane.sent == 3
+    assert sender.sent == 3
 
 
 def test_one_that_is_too_large_does_not_take_others_with_it() -> None:
     world = World()
-    lane, counters = make(world)
-    sink = opened(lane, max_packet_size=150)
-    lane.send_mixed(*frames(10, 200, 20))
-    lane.send_mixed(*frames(30, 140))
+    sender, counters = make(world)
+    sink = opened(sender, max_packet_size=150)
+    sender.send_mixed(*frames(10, 200, 20))
+    sender.send_mixed(*frames(30, 140))
     world.run(0)
     assert [len(packet.payload) for packet in sink.packets()] == [10, 20, 30, 140]
     assert counters["link_dropped_too_large"] == 1
@@ -155,20 +155,20 @@ def test_one_that_is_too_large_does_not_take_others_with_it() -> None:
 
 def test_a_run_that_cannot_go_at_once_waits_as_one() -> None:
     world = World()
-    lane, _ = make(world)
+    sender, _ = make(world)
     run, count, size = frames(10)
-    lane.send_mixed(run * 500, 500 * count, size)
-    assert len(lane.take_all()) == 1
+    sender.send_mixed(run * 500, 500 * count, size)
+    assert len(sender.take_all()) == 1
 
 
 @pytest.mark.parametrize("far", [{}, {"version": Version.V311}])
 def test_what_goes_at_once_is_one_write_in_the_version_of_the_far_end(far: dict[str, Any]) -> None:
     world = World()
-    lane, _ = make(world)
-    sink = opened(lane, **far)
-    lane.send_mixed(*frames(10, 200, 20))
+    sender, _ = make(world)
+    sink = opened(sender, **far)
+    sender.send_mixed(*frames(10, 200, 20))
     world.run(0)
     assert len(sink.writes) == 1
-    found = [(packet.topic, len(packet.payload)) for packet in sink.packets(lane.version)]
+    found = [(packet.topic, len(packet.payload)) for packet in sink.packets(sender.version)]
     assert found == [("t/0", 10), ("t/1", 200), ("t/2", 20)]
-    assert lane.sent == 3
+    assert sender.sent == 3

@@ -1,4 +1,4 @@
-"""What a link bears: priorities in a lane, what algorithms may hand over, and when they may again."""
+"""What a link bears: priorities in a sender, what algorithms may hand over, and when they may again."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from ildm.api import Link, NodeApi, PluginConfig, Route, TreeAlgorithm, Via
 from ildm.core.link.state import LinkEvent
-from ildm.core.transfer.lane import Lane
+from ildm.core.transfer.sender import Sender
 from ildm.mqtt import PingReq, PingResp, PubAck, Publish, Version
 from ildm.testing.virtual.world import World
 from tests.support.examples import examples
-from tests.support.lanes import Sink, Source, make, opened
+from tests.support.senders import Sink, Source, make, opened
 from tests.support.site import plugin, row
 
 
@@ -27,28 +27,28 @@ def run_of(first: int, count: int, qos: int) -> bytes:
     return b"".join(numbered(first + i, qos).encode(Version.V5) for i in range(count))
 
 
-def send(lane: Lane, number: int, qos: int, priority: int, source: Source | None = None) -> None:
-    lane.send(numbered(number, qos), qos, None, source, None, priority)
+def send(sender: Sender, number: int, qos: int, priority: int, source: Source | None = None) -> None:
+    sender.send(numbered(number, qos), qos, None, source, None, priority)
 
 
-def send_run(lane: Lane, first: int, count: int, qos: int, priority: int) -> None:
+def send_run(sender: Sender, first: int, count: int, qos: int, priority: int) -> None:
     frames = run_of(first, count, qos)
-    lane.send_frames(frames, len(frames) // count, None, None, priority)
+    sender.send_frames(frames, len(frames) // count, None, None, priority)
 
 
 def sent(sink: Sink) -> list[int]:
     return [int(packet.payload) for packet in sink.packets() if isinstance(packet, Publish)]
 
 
-# a lane ---------------------------------------------------------------------------------------
+# a sender ---------------------------------------------------------------------------------------
 
 
 def test_what_waited_for_a_connection_goes_by_priority(world: World) -> None:
-    lane, _ = make(world)
+    sender, _ = make(world)
     for number, priority in enumerate((0, -8, 7, 0, 7, -1)):
-        send(lane, number, 0, priority)
-    send_run(lane, 10, 3, 1, 2)
-    sink = opened(lane)
+        send(sender, number, 0, priority)
+    send_run(sender, 10, 3, 1, 2)
+    sink = opened(sender)
     world.run(0)
     assert sent(sink) == [2, 4, 10, 11, 12, 0, 3, 5, 1]
 
@@ -56,68 +56,68 @@ def test_what_waited_for_a_connection_goes_by_priority(world: World) -> None:
 @pytest.mark.parametrize("qos", [0, 1])
 def test_it_overtakes_what_waits_for_acknowledgements(world: World, qos: int) -> None:
     """QoS 0 at once, although QoS 1 of a lower priority cannot go on."""
-    lane, _ = make(world, inflight=2)
-    sink = opened(lane)
-    send_run(lane, 0, 5, 1, -3)
-    send(lane, 8, qos, 0)
-    send(lane, 9, qos, 4)
+    sender, _ = make(world, inflight=2)
+    sink = opened(sender)
+    send_run(sender, 0, 5, 1, -3)
+    send(sender, 8, qos, 0)
+    send(sender, 9, qos, 4)
     world.run(0)
     assert sent(sink) == [0, 1] + ([8, 9] if qos == 0 else [])
     for packet_id in (1, 2, 3, 4, 5, 6, 7):
-        lane.on_puback(packet_id)
+        sender.on_puback(packet_id)
         world.run(0)
     assert sent(sink) == [0, 1] + ([8, 9, 2, 3, 4] if qos == 0 else [9, 8, 2, 3, 4])
 
 
 def test_what_is_sent_again_keeps_its_priority(world: World) -> None:
     """It goes before what waits at the same priority, and after what has a higher one."""
-    lane, _ = make(world, inflight=4)
-    opened(lane)
-    send_run(lane, 0, 3, 1, -3)
-    send(lane, 3, 1, 0)
-    send_run(lane, 4, 2, 1, -3)
-    send(lane, 6, 1, 5)
-    send(lane, 7, 1, 0)
-    lane.detach()
-    again = opened(lane, session_present=False)
+    sender, _ = make(world, inflight=4)
+    opened(sender)
+    send_run(sender, 0, 3, 1, -3)
+    send(sender, 3, 1, 0)
+    send_run(sender, 4, 2, 1, -3)
+    send(sender, 6, 1, 5)
+    send(sender, 7, 1, 0)
+    sender.detach()
+    again = opened(sender, session_present=False)
     for packet_id in range(1, 20):
         world.run(0)
-        lane.on_puback(packet_id)
+        sender.on_puback(packet_id)
     assert sent(again) == [6, 3, 7, 0, 1, 2, 4, 5]
 
 
 def test_the_lowest_priority_is_dropped_first(world: World) -> None:
     """Within it QoS 0 before QoS 1, the oldest first; also of runs."""
-    lane, counters = make(world, messages=6)
-    send(lane, 0, 1, -1)
-    send(lane, 1, 0, 0)
-    send_run(lane, 2, 2, 0, -1)
-    send(lane, 4, 1, 7)
-    send(lane, 5, 0, 0)
-    send(lane, 6, 0, 0)  # the run of QoS 0 goes, as one
+    sender, counters = make(world, messages=6)
+    send(sender, 0, 1, -1)
+    send(sender, 1, 0, 0)
+    send_run(sender, 2, 2, 0, -1)
+    send(sender, 4, 1, 7)
+    send(sender, 5, 0, 0)
+    send(sender, 6, 0, 0)  # the run of QoS 0 goes, as one
     assert counters == {"link_dropped_overflow_qos0": 2}
-    send(lane, 7, 0, 7)
-    send(lane, 8, 0, 7)
+    send(sender, 7, 0, 7)
+    send(sender, 8, 0, 7)
     assert counters == {"link_dropped_overflow_qos0": 2, "link_dropped_overflow_qos1": 1}
-    send(lane, 9, 0, -8)
+    send(sender, 9, 0, -8)
     assert counters["link_dropped_overflow_qos0"] == 3  # itself
-    sink = opened(lane)
+    sink = opened(sender)
     world.run(0)
     assert sent(sink) == [4, 7, 8, 1, 5, 6]
 
 
 def test_with_overflow_block_the_lowest_of_qos_0_goes_and_who_sends_more_must_wait(world: World) -> None:
-    lane, counters = make(world, messages=4, overflow="block")
+    sender, counters = make(world, messages=4, overflow="block")
     source = Source()
     for number, (qos, priority) in enumerate(((0, 5), (0, -5), (1, -8), (1, -8), (0, 0))):
-        send(lane, number, qos, priority, source)
+        send(sender, number, qos, priority, source)
     assert counters == {"link_dropped_overflow_qos0": 1}
     assert not source.holds
     for number in range(5, 9):
-        send(lane, number, 1, 7, source)
+        send(sender, number, 1, 7, source)
     assert source.holds
     assert counters == {"link_dropped_overflow_qos0": 3}
-    sink = opened(lane)
+    sink = opened(sender)
     world.run(0)
     assert sent(sink) == [5, 6, 7, 8, 2, 3]
 
@@ -140,7 +140,7 @@ def test_nothing_is_lost_uncounted_and_each_priority_keeps_its_order(
 ) -> None:
     """Through windows, outages and full queues, runs and single messages alike."""
     world = World()
-    lane, counters = make(world, messages=messages, inflight=inflight)
+    sender, counters = make(world, messages=messages, inflight=inflight)
     sinks: list[Sink] = []
     answered: list[int] = []  # in how many packets each sink was answered
     ranks: dict[int, tuple[int, int]] = {}
@@ -148,38 +148,38 @@ def test_nothing_is_lost_uncounted_and_each_priority_keeps_its_order(
 
     def acknowledge() -> None:
         world.run(0)
-        if sinks and lane.open:
+        if sinks and sender.open:
             ids = [p.packet_id for p in sinks[-1].packets() if isinstance(p, Publish) and p.qos]
             for packet_id in ids[answered[-1] :]:
-                lane.on_puback(packet_id)
+                sender.on_puback(packet_id)
             answered[-1] = len(ids)
 
     def connect() -> None:
-        lane.detach()
-        sinks.append(opened(lane))
+        sender.detach()
+        sinks.append(opened(sender))
         answered.append(0)
 
     for name, priority, qos, number in calls:
         if name == "send":
             ranks[count] = priority, qos
-            send(lane, count, qos, priority)
+            send(sender, count, qos, priority)
             count += 1
         elif name == "run":
             for i in range(number):
                 ranks[count + i] = priority, qos
-            send_run(lane, count, number, qos, priority)
+            send_run(sender, count, number, qos, priority)
             count += number
         elif name == "acknowledge":
             acknowledge()
         elif name == "reconnect":
             connect()
         elif name == "detach":
-            lane.detach()
+            sender.detach()
         else:
-            lane.set_writable(name != "pause")
-    lane.set_writable(True)
+            sender.set_writable(name != "pause")
+    sender.set_writable(True)
     connect()
-    while not lane.idle:
+    while not sender.idle:
         acknowledge()
     seen: set[int] = set()
     for sink in sinks:
@@ -197,11 +197,11 @@ def test_nothing_is_lost_uncounted_and_each_priority_keeps_its_order(
 
 def test_who_hands_over_too_much_at_once_is_refused_until_the_loop_has_gone_round(world: World) -> None:
     """Although the connection takes it all: others must have their turn."""
-    lane, _ = make(world, messages=10)
-    opened(lane)
+    sender, _ = make(world, messages=10)
+    opened(sender)
     calls = []
-    lane.writable_again = lambda: calls.append(lane.admit(1))
-    assert [lane.admit(1) for _ in range(12)] == [True] * 10 + [False] * 2
+    sender.writable_again = lambda: calls.append(sender.admit(1))
+    assert [sender.admit(1) for _ in range(12)] == [True] * 10 + [False] * 2
     assert calls == []
     world.run(0)
     assert calls == [True]
@@ -210,35 +210,35 @@ def test_who_hands_over_too_much_at_once_is_refused_until_the_loop_has_gone_roun
 
 
 def test_room_is_told_of_once_the_queue_is_half_empty(world: World) -> None:
-    lane, _ = make(world, messages=8, inflight=1)
+    sender, _ = make(world, messages=8, inflight=1)
     told: list[int] = []
-    lane.writable_again = lambda: told.append(lane.queued_messages)
+    sender.writable_again = lambda: told.append(sender.queued_messages)
     for number in range(8):
-        assert lane.admit(1)
-        send(lane, number, 1, 0)
-    assert not lane.admit(1)
-    opened(lane)
+        assert sender.admit(1)
+        send(sender, number, 1, 0)
+    assert not sender.admit(1)
+    opened(sender)
     for packet_id in range(1, 8):
         world.run(1)
-        assert bool(told) is (lane.queued_messages <= 4)
-        lane.on_puback(packet_id)
+        assert bool(told) is (sender.queued_messages <= 4)
+        sender.on_puback(packet_id)
     world.run(1)
     assert told == [4]
 
 
 def test_what_is_larger_than_the_queue_goes_when_nothing_waits(world: World) -> None:
-    lane, _ = make(world, bytes=1000)
-    assert lane.admit(5000)
-    assert not lane.admit(1)
+    sender, _ = make(world, bytes=1000)
+    assert sender.admit(5000)
+    assert not sender.admit(1)
     world.run(0)
-    assert lane.admit(5000)
+    assert sender.admit(5000)
 
 
-def test_what_was_refused_before_there_was_the_lane_is_told_as_well(world: World) -> None:
-    lane, _ = make(world)
+def test_what_was_refused_before_there_was_the_sender_is_told_as_well(world: World) -> None:
+    sender, _ = make(world)
     told: list[bool] = []
-    lane.writable_again = lambda: told.append(True)
-    lane.refused()
+    sender.writable_again = lambda: told.append(True)
+    sender.refused()
     assert told == []
     world.run(0)
     assert told == [True]

@@ -39,7 +39,7 @@ def test_the_bytes_of_a_chunk_on_its_way(world: World, version: Version) -> None
     back: Any = b.node.links.links["a"].control.transport  # type: ignore[union-attr]
     broker: Any = b.node.injector.sessions[0].transport
     marks = [len(pipe.written) for pipe in (there, back, broker)]
-    a.node.links.links["b"].lanes[0]._window.last_id = 100
+    a.node.links.links["b"].senders[0]._window.last_id = 100
     client.transport.write(chunk("t", 0, 5, version))
     world.run(0.1)
     written = [bytes(pipe.written[mark:]) for pipe, mark in zip((there, back, broker), marks, strict=True)]
@@ -92,7 +92,7 @@ def test_interest_of_qos_0_takes_runs_of_qos_0(world: World) -> None:
     world.run(1)
     assert injected(b, "t") == list(range(9))
     assert {packet.qos for client_id, packet in b.broker.published if client_id != "p"} == {0}
-    assert a.node.links.links["b"].lanes[0].inflight == 0
+    assert a.node.links.links["b"].senders[0].inflight == 0
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -143,25 +143,25 @@ def test_chunks_arrive_at_least_once_and_in_order_over_a_broker_that_fails(seed:
     found = injected(b, "t")
     assert list(dict.fromkeys(found)) == list(range(sent))
     assert b.node.injector.idle
-    assert b.node.injector.lanes[0].inflight == 0
+    assert b.node.injector.senders[0].inflight == 0
 
 
 @pytest.mark.parametrize("cut", range(1, 8))
 @pytest.mark.parametrize("speaks_5", [True, False])
 def test_acknowledgements_of_the_broker_cut_anywhere(world: World, cut: int, speaks_5: bool) -> None:
     (site,) = before_brokers(world, "a", speaks_5)
-    session, lane = site.node.injector.sessions[0], site.node.injector.lanes[0]
+    session, sender = site.node.injector.sessions[0], site.node.injector.senders[0]
     assert session.version is (Version.V5 if speaks_5 else Version.V311)
     frames = chunk("t", 0, 40, Version.V5)
     session.transport.other.endpoint.data_received = lambda data: None  # type: ignore[union-attr]
     site.node.injector.send_frames(frames, len(frames) // 40, 0, None)
     world.run(0)
-    first = min(lane._window._items)
+    first = min(sender._window._items)
     form = b"\x40\x03%b\x10" if speaks_5 and cut % 2 else b"\x40\x02%b"
     answers = b"".join(form % (first + i).to_bytes(2, "big") for i in range(40)) + b"\xd0\x00"
     for pos in range(0, len(answers), cut):
         session.data_received(answers[pos : pos + cut])
-    assert lane.idle
+    assert sender.idle
     assert session.is_open
 
 
@@ -171,13 +171,13 @@ def test_link_delay_is_how_much_longer_a_message_and_its_acknowledgement_take(
 ) -> None:
     a, b = row(world, "ab", "pf", link={"delay": delay})
     publisher = a.client("p")
-    lane = a.node.links.links["b"].lanes[0]
+    sender = a.node.links.links["b"].senders[0]
     world.run(1)
     publisher.transport.write(chunk("t", 0, 3))
     world.run(0.04)
     assert injected(b, "t") == ([] if delay else [0, 1, 2])
     world.run(0.04)
     assert injected(b, "t") == [0, 1, 2]
-    assert lane.inflight == (3 if delay else 0)
+    assert sender.inflight == (3 if delay else 0)
     world.run(0.05)
-    assert lane.inflight == 0
+    assert sender.inflight == 0

@@ -1,4 +1,4 @@
-"""What waits in a lane, against a model that keeps one list of messages and looks through all of it."""
+"""What waits in a sender, against a model that keeps one list of messages and looks through all of it."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def test_a_deletion_that_is_repeated_grows_no_younger() -> None:
     assert found is not None
     message, expires_at = found
     assert expires_at == 100
-    message.properties[Property.MESSAGE_EXPIRY_INTERVAL] = 10  # as the lane tells what is left
+    message.properties[Property.MESSAGE_EXPIRY_INTERVAL] = 10  # as the sender tells what is left
     judged = other.retained.judge(message)
     assert judged.onward is not None
     assert judged.here.properties == {}

@@ -46,8 +46,8 @@ def test_what_waited_for_the_broker_does_not_overwrite_what_a_client_has_set_mea
     world.run(20)
     set_value(a, "t", b"older-at-a")
     world.run(0.5)
-    lane = b.node.injector.lanes[0]
-    assert lane.queued_messages == 1
+    sender = b.node.injector.senders[0]
+    assert sender.queued_messages == 1
     b.broker.hangs_up_on = lambda packet: isinstance(packet, Connect) and packet.client_id.startswith("ildm")
     b.broker_up()
     set_value(b, "t", newer)
@@ -56,7 +56,7 @@ def test_what_waited_for_the_broker_does_not_overwrite_what_a_client_has_set_mea
     subscriber = b.subscriber("t")
     b.broker.hangs_up_on = lambda packet: False
     world.run(30)
-    assert lane.queued_messages == 0
+    assert sender.queued_messages == 0
     assert [site.broker.retained.get("t") and site.broker.retained["t"].payload for site in (a, b)] == [
         newer or None
     ] * 2

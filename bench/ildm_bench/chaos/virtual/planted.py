@@ -10,7 +10,7 @@ from unittest.mock import patch
 from ildm import compiled
 from ildm.core.local.wills import Wills
 from ildm.core.transfer.custody import Custody
-from ildm.core.transfer.lane import Lane
+from ildm.core.transfer.sender import Sender
 from ildm.state.spool import FileSpool
 from ildm.state.spool.records import Kind
 from ildm.state.spool.rewriting import Rewriting
@@ -63,15 +63,15 @@ def _forgotten_identities() -> Any:
 
 def _forgotten_window() -> Any:
     """What was under way when a connection broke is not sent again."""
-    resume = Lane.resume
+    resume = Sender.resume
 
-    def forget(self: Lane, session_present: bool = True) -> None:
+    def forget(self: Sender, session_present: bool = True) -> None:
         if self.transport is not None and not self.open:
             for _ in self._window.take_all():
                 pass
         resume(self, session_present)
 
-    return patch.object(Lane, "resume", forget)
+    return patch.object(Sender, "resume", forget)
 
 
 def _acknowledged_while_blocked() -> Any:

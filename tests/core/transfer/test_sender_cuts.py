@@ -1,4 +1,4 @@
-"""A lane over connections that are cut, in orders of chance: nothing is lost, nothing changes its place."""
+"""A sender over connections that are cut, in orders of chance: nothing is lost, nothing changes its place."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ildm.core.transfer.inbound import Inbound
-from ildm.core.transfer.lane import Lane
+from ildm.core.transfer.sender import Sender
 from ildm.mqtt import Framer, Property, PubComp, Publish, PubRec, PubRel, Version, decode
 from ildm.testing.virtual.world import World
-from tests.support.lanes import make, send
+from tests.support.senders import make, send
 
 
 class Far:
-    """The far end of a lane across its connections: takes what has arrived and answers it in any order."""
+    """The far end of a sender across its connections: takes what has arrived and answers it in any order."""
 
     def __init__(self, version: Version) -> None:
         self.version = version
@@ -53,16 +53,18 @@ class Far:
             if new:
                 self.new.append(int(packet.payload))
 
-    def answer(self, lane: Lane, count: int, random: Any) -> None:
+    def answer(self, sender: Sender, count: int, random: Any) -> None:
         """Answer some messages: those of QoS 1 in chunks as they come, in an order of chance."""
         random.shuffle(self.answers)
         chosen, self.answers = self.answers[:count], self.answers[count:]
-        lane.acknowledged([packet.packet_id for packet in chosen if not isinstance(packet, PubRec | PubComp)])
+        sender.acknowledged(
+            [packet.packet_id for packet in chosen if not isinstance(packet, PubRec | PubComp)]
+        )
         for packet in chosen:
             if isinstance(packet, PubRec):
-                lane.on_pubrec(packet.packet_id)
+                sender.on_pubrec(packet.packet_id)
             elif isinstance(packet, PubComp):
-                lane.on_pubcomp(packet.packet_id)
+                sender.on_pubcomp(packet.packet_id)
 
     def lose(self, bytes_lost: int) -> None:
         self.receive(bytes_lost)
@@ -92,49 +94,49 @@ def test_runs_acknowledged_in_any_order_over_connections_that_are_cut(
 ) -> None:
     """Every message arrives, once and in order; at least once when the far end forgets the session."""
     world = World()
-    lane, counters = make(world)
-    lane._window.last_id = 65_500
+    sender, counters = make(world)
+    sender._window.last_id = 65_500
     far = Far(version)
 
     def connect() -> None:
         if forgets:
             far.inbound.reset()
-        lane.attach(far, version=version, window=window)  # type: ignore[arg-type]
-        lane.resume(session_present=not forgets)
+        sender.attach(far, version=version, window=window)  # type: ignore[arg-type]
+        sender.resume(session_present=not forgets)
         world.run(0)
 
     connect()
     count = 0
     for what, value in steps:
         if what == "run":
-            send(lane, count, value)
+            send(sender, count, value)
             count += value
         elif what == "one":
             properties = {Property.CONTENT_TYPE: "x"}
             message = Publish(
                 topic="t", payload=b"%04d" % count, qos=value, packet_id=1, properties=properties
             )
-            lane.send(message, value, None)
+            sender.send(message, value, None)
             count += 1
         elif what == "answer":
             far.receive()
-            far.answer(lane, value, random)
+            far.answer(sender, value, random)
         elif what == "slow":
-            lane.set_writable(bool(value))
+            sender.set_writable(bool(value))
         else:
-            lane.detach()
+            sender.detach()
             far.lose(value)
             connect()
         world.run(0)
-        assert lane.inflight <= window
-    lane.set_writable(True)
+        assert sender.inflight <= window
+    sender.set_writable(True)
     for _ in range(2 * count + 3):
         world.run(0)
         far.receive()
-        far.answer(lane, 1 << 16, random)
+        far.answer(sender, 1 << 16, random)
     world.run(0)
-    assert lane.idle
-    assert (lane.queued_messages, lane.queued_bytes, lane.dropped) == (0, 0, 0)
+    assert sender.idle
+    assert (sender.queued_messages, sender.queued_bytes, sender.dropped) == (0, 0, 0)
     assert set(far.received) == set(range(count))
     if not forgets:
         assert far.new == list(range(count))

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from ildm.core.transfer.outgoing import JOINED
+from ildm.core.transfer.wire import JOINED
 from ildm.mqtt import Property, Publish, PubRel, Version, decode
 from ildm.testing.virtual.world import World
-from tests.support.lanes import Source, make, opened
+from tests.support.senders import Source, make, opened
 
 
 def message(topic: str = "t", qos: int = 0, **fields: Any) -> Publish:
@@ -20,27 +20,27 @@ FRAME = Publish(topic="t", payload=b"x").encode(Version.V5)
 
 
 def test_what_is_sent_in_one_iteration_is_one_write(world: World) -> None:
-    lane, _ = make(world)
-    sink = opened(lane)
+    sender, _ = make(world)
+    sink = opened(sender)
     for _ in range(5):
-        lane.send_frames(FRAME * 3, len(FRAME))
-    lane.send(message("u"), 0, None)
+        sender.send_frames(FRAME * 3, len(FRAME))
+    sender.send(message("u"), 0, None)
     world.run(0)
     assert len(sink.writes) == 1
     assert [p.topic for p in sink.packets()] == ["t"] * 15 + ["u"]
-    assert lane.sent == 16
+    assert sender.sent == 16
 
 
 def test_with_a_delay_what_comes_meanwhile_goes_in_one_write(world: World) -> None:
-    lane, _ = make(world, delay=0.01)
-    sink = opened(lane)
+    sender, _ = make(world, delay=0.01)
+    sink = opened(sender)
     for _ in range(9):
-        lane.send_frames(FRAME, len(FRAME))
+        sender.send_frames(FRAME, len(FRAME))
         world.run(0.001)
     assert sink.writes == []
     world.run(0.0011)
     assert sink.writes == [FRAME * 9]
-    lane.write(FRAME)  # acknowledgements wait likewise
+    sender.write(FRAME)  # acknowledgements wait likewise
     world.run(0.0099)
     assert len(sink.writes) == 1
     world.run(0.0002)
@@ -48,91 +48,91 @@ def test_with_a_delay_what_comes_meanwhile_goes_in_one_write(world: World) -> No
 
 
 def test_what_is_much_does_not_wait_for_the_delay(world: World) -> None:
-    lane, _ = make(world, delay=0.01)
-    sink = opened(lane)
+    sender, _ = make(world, delay=0.01)
+    sink = opened(sender)
     size = len(FRAME)
     count = JOINED // size
-    lane.send_frames(FRAME * count, size)
+    sender.send_frames(FRAME * count, size)
     world.run(0)
     assert sink.writes == []
-    lane.send_frames(FRAME, size)
+    sender.send_frames(FRAME, size)
     world.run(0)
     assert sink.writes == [FRAME * (count + 1)]
-    lane.send_frames(FRAME, size)
+    sender.send_frames(FRAME, size)
     world.run(0.0099)
     assert len(sink.writes) == 1  # the delay begins anew
 
 
 def test_what_waits_for_the_delay_at_the_end_of_the_session_goes_out(world: World) -> None:
-    lane, _ = make(world, delay=0.01)
-    sink = opened(lane)
-    lane.send_frames(FRAME, len(FRAME))
-    assert not lane.idle
-    lane.suspend()
+    sender, _ = make(world, delay=0.01)
+    sink = opened(sender)
+    sender.send_frames(FRAME, len(FRAME))
+    assert not sender.idle
+    sender.suspend()
     assert sink.writes == [FRAME]
-    assert lane.idle
+    assert sender.idle
 
 
 def test_the_delay_of_a_connection_that_has_gone_writes_nothing_to_the_next(world: World) -> None:
-    lane, _ = make(world, delay=0.01)
-    first = opened(lane)
-    lane.send_frames(FRAME, len(FRAME))
-    lane.detach()
-    second = opened(lane)
+    sender, _ = make(world, delay=0.01)
+    first = opened(sender)
+    sender.send_frames(FRAME, len(FRAME))
+    sender.detach()
+    second = opened(sender)
     world.run(0.02)
     assert first.writes == second.writes == []
 
 
 def test_messages_wait_while_the_session_is_down_and_keep_their_order(world: World) -> None:
-    lane, _ = make(world)
-    lane.send_frames(FRAME, len(FRAME))
-    lane.send(message("u", 1), 1, None)
-    lane.send_frames(FRAME, len(FRAME))
-    assert lane.queued_messages == 3
-    sink = opened(lane)
+    sender, _ = make(world)
+    sender.send_frames(FRAME, len(FRAME))
+    sender.send(message("u", 1), 1, None)
+    sender.send_frames(FRAME, len(FRAME))
+    assert sender.queued_messages == 3
+    sink = opened(sender)
     world.run(0)
     assert [p.topic for p in sink.packets()] == ["t", "u", "t"]
-    assert lane.queued_messages == lane.queued_bytes == 0
+    assert sender.queued_messages == sender.queued_bytes == 0
 
 
 def test_drop_discards_the_oldest_of_qos_0_and_counts_by_qos(world: World) -> None:
     """What was acknowledged to its publisher does not go for telemetry."""
-    lane, counters = make(world, messages=3)
+    sender, counters = make(world, messages=3)
     for topic, qos in (("a", 0), ("b", 1), ("c", 0), ("d", 0), ("e", 0)):
-        lane.send(message(topic, qos), qos, None)
-    sink = opened(lane)
+        sender.send(message(topic, qos), qos, None)
+    sink = opened(sender)
     world.run(0)
     assert [p.topic for p in sink.packets()] == ["b", "d", "e"]
     assert counters == {"link_dropped_overflow_qos0": 2}
-    assert lane.dropped == 2
+    assert sender.dropped == 2
 
 
 def test_the_queue_is_bounded_in_bytes(world: World) -> None:
-    lane, _ = make(world, bytes=1000)
+    sender, _ = make(world, bytes=1000)
     for _ in range(100):
-        lane.send(Publish(topic="t", payload=b"x" * 100), 0, None)
-    assert lane.queued_bytes <= 1000
+        sender.send(Publish(topic="t", payload=b"x" * 100), 0, None)
+    assert sender.queued_bytes <= 1000
 
 
 def test_properties_count_in_the_bound(world: World) -> None:
     """What a queue keeps of a message is its topic, its payload and its user properties."""
-    lane, counters = make(world, bytes=100_000)
+    sender, counters = make(world, bytes=100_000)
     users = [("name", "v" * 1000)] * 20
     for _ in range(100):
-        lane.send(message(properties={Property.USER_PROPERTY: users}), 0, None)
-    assert 0 < lane.queued_messages <= 4
-    assert lane.queued_bytes <= 100_000
-    assert counters["link_dropped_overflow_qos0"] == 100 - lane.queued_messages
+        sender.send(message(properties={Property.USER_PROPERTY: users}), 0, None)
+    assert 0 < sender.queued_messages <= 4
+    assert sender.queued_bytes <= 100_000
+    assert counters["link_dropped_overflow_qos0"] == 100 - sender.queued_messages
 
 
 def test_block_holds_the_sources_until_half_is_sent(world: World) -> None:
-    lane, counters = make(world, messages=10, overflow="block")
+    sender, counters = make(world, messages=10, overflow="block")
     source = Source()
     for i in range(12):
-        lane.send(message(str(i), 1), 1, None, source)
-    assert source.holds == {lane}
+        sender.send(message(str(i), 1), 1, None, source)
+    assert source.holds == {sender}
     assert not counters
-    sink = opened(lane)
+    sink = opened(sender)
     world.run(0)
     assert source.holds == set()
     assert [p.topic for p in sink.packets()] == [str(i) for i in range(12)]
@@ -140,16 +140,16 @@ def test_block_holds_the_sources_until_half_is_sent(world: World) -> None:
 
 def test_block_is_bounded_too(world: World) -> None:
     """A source that does not wait loses what it has sent last, and is ended; not what came before."""
-    lane, counters = make(world, messages=10, overflow="block")
+    sender, counters = make(world, messages=10, overflow="block")
     patient, greedy = Source(), Source()
     for i in range(12):
-        lane.send(message(str(i), 1), 1, None, patient)
+        sender.send(message(str(i), 1), 1, None, patient)
     for i in range(100):
-        lane.send(message(f"greedy/{i}", 1), 1, None, greedy)
+        sender.send(message(f"greedy/{i}", 1), 1, None, greedy)
     assert (patient.ended, greedy.ended) == (False, True)
-    assert lane.queued_messages == 20
+    assert sender.queued_messages == 20
     assert counters["link_dropped_overflow_qos1"] == 92
-    sink = opened(lane)
+    sink = opened(sender)
     world.run(0)
     expected = [str(i) for i in range(12)] + [f"greedy/{i}" for i in range(8)]
     assert [p.topic for p in sink.packets()] == expected
@@ -157,50 +157,50 @@ def test_block_is_bounded_too(world: World) -> None:
 
 def test_block_holds_nobody_for_qos_0(world: World) -> None:
     """There is no acknowledgement to withhold: what is over the bound goes, the oldest first."""
-    lane, counters = make(world, messages=10, overflow="block")
+    sender, counters = make(world, messages=10, overflow="block")
     source = Source()
     for i in range(100):
-        lane.send(message(str(i)), 0, None, source)
+        sender.send(message(str(i)), 0, None, source)
     assert source.holds == set()
-    assert (lane.queued_messages, counters["link_dropped_overflow_qos0"]) == (10, 90)
+    assert (sender.queued_messages, counters["link_dropped_overflow_qos0"]) == (10, 90)
 
 
 def test_a_session_that_cannot_take_more_makes_messages_wait(world: World) -> None:
-    lane, _ = make(world)
-    sink = opened(lane)
-    lane.set_writable(False)
-    lane.send_frames(FRAME, len(FRAME))
+    sender, _ = make(world)
+    sink = opened(sender)
+    sender.set_writable(False)
+    sender.send_frames(FRAME, len(FRAME))
     world.run(0)
     assert sink.writes == []
-    lane.set_writable(True)
+    sender.set_writable(True)
     world.run(0)
     assert sink.writes == [FRAME]
 
 
 def test_the_window_of_the_far_end_is_obeyed(world: World) -> None:
-    lane, _ = make(world)
-    sink = opened(lane, window=2)
+    sender, _ = make(world)
+    sink = opened(sender, window=2)
     for i in range(5):
-        lane.send(message(str(i), 1), 1, None)
+        sender.send(message(str(i), 1), 1, None)
     world.run(0)
     first = sink.packets()
     assert [p.topic for p in first] == ["0", "1"]
-    lane.on_puback(first[0].packet_id)
+    sender.on_puback(first[0].packet_id)
     world.run(0)
     assert [p.topic for p in sink.packets()] == ["0", "1", "2"]
-    lane.on_puback(999)  # unknown: ignored
+    sender.on_puback(999)  # unknown: ignored
     world.run(0)
     assert len(sink.packets()) == 3
 
 
 def test_70000_messages_never_reuse_an_identifier_in_flight(world: World) -> None:
-    lane, _ = make(world, inflight=100)
-    sink = opened(lane)
+    sender, _ = make(world, inflight=100)
+    sink = opened(sender)
     under_way: list[int] = []
     for _ in range(70_000):
-        lane.send(message("t", 1), 1, None)
+        sender.send(message("t", 1), 1, None)
         if len(under_way) == 99:
-            lane.on_puback(under_way.pop(0))
+            sender.on_puback(under_way.pop(0))
         world.run(0)
         packet = decode(sink.writes.pop(), Version.V5)
         assert isinstance(packet, Publish)
@@ -211,33 +211,33 @@ def test_70000_messages_never_reuse_an_identifier_in_flight(world: World) -> Non
 
 
 def test_qos_2_handshake(world: World) -> None:
-    lane, _ = make(world)
-    sink = opened(lane)
-    lane.send(message("t", 2), 2, None)
+    sender, _ = make(world)
+    sink = opened(sender)
+    sender.send(message("t", 2), 2, None)
     world.run(0)
     packet_id = sink.packets()[0].packet_id
-    lane.on_pubrec(packet_id)
+    sender.on_pubrec(packet_id)
     world.run(0)
     assert sink.packets()[1] == PubRel(packet_id=packet_id)
-    assert not lane.idle
-    lane.on_pubcomp(packet_id)
-    assert lane.idle
-    lane.on_pubrec(packet_id)  # unknown now: MQTT 5 says so
+    assert not sender.idle
+    sender.on_pubcomp(packet_id)
+    assert sender.idle
+    sender.on_pubrec(packet_id)  # unknown now: MQTT 5 says so
     world.run(0)
     assert sink.packets()[2].reason_code == 0x92
 
 
 def test_after_a_reconnection_unacknowledged_messages_come_first_with_dup(world: World) -> None:
-    lane, _ = make(world)
-    sink = opened(lane)
+    sender, _ = make(world)
+    sink = opened(sender)
     for topic, qos in (("a", 1), ("b", 2), ("c", 2)):
-        lane.send(message(topic, qos), qos, None)
+        sender.send(message(topic, qos), qos, None)
     world.run(0)
     ids = [p.packet_id for p in sink.packets()]
-    lane.on_pubrec(ids[1])
-    lane.detach()
-    lane.send(message("d", 1), 1, None)
-    sink = opened(lane)
+    sender.on_pubrec(ids[1])
+    sender.detach()
+    sender.send(message("d", 1), 1, None)
+    sink = opened(sender)
     world.run(0)
     again = sink.packets()
     assert [(p.topic, p.dup, p.packet_id) for p in again if isinstance(p, Publish)][:2] == [
@@ -251,41 +251,41 @@ def test_after_a_reconnection_unacknowledged_messages_come_first_with_dup(world:
 
 def test_a_far_end_that_forgot_gets_everything_it_has_not_completed(world: World) -> None:
     """A broker that delivers at PUBREL has lost what was received and not released."""
-    lane, _ = make(world)
-    sink = opened(lane)
+    sender, _ = make(world)
+    sink = opened(sender)
     for topic in ("a", "b"):
-        lane.send(message(topic, 2), 2, None)
+        sender.send(message(topic, 2), 2, None)
     world.run(0)
-    lane.on_pubrec(sink.packets()[0].packet_id)
-    lane.detach()
-    sink = opened(lane, session_present=False)
+    sender.on_pubrec(sink.packets()[0].packet_id)
+    sender.detach()
+    sink = opened(sender, session_present=False)
     world.run(0)
     assert [(p.topic, p.dup) for p in sink.packets()] == [("a", False), ("b", False)]
 
 
 def test_a_smaller_window_after_a_reconnection(world: World) -> None:
-    lane, _ = make(world)
-    opened(lane)
+    sender, _ = make(world)
+    opened(sender)
     for i in range(5):
-        lane.send(message(str(i), 1), 1, None)
-    lane.detach()
-    sink = opened(lane, window=2)
+        sender.send(message(str(i), 1), 1, None)
+    sender.detach()
+    sink = opened(sender, window=2)
     world.run(0)
     assert [p.topic for p in sink.packets()] == ["0", "1"]
     for _ in range(5):
         for packet in sink.packets():
-            lane.on_puback(packet.packet_id)
+            sender.on_puback(packet.packet_id)
         world.run(0)
     assert [p.topic for p in sink.packets()] == ["0", "1", "2", "3", "4"]
 
 
 def test_expiry_counts_the_time_of_waiting(world: World) -> None:
-    lane, counters = make(world)
+    sender, counters = make(world)
     for topic, expiry in (("short", 2), ("long", 60)):
         properties = {Property.MESSAGE_EXPIRY_INTERVAL: expiry}
-        lane.send(message(topic, 1, properties=properties), 1, lane.driver.now() + expiry)
+        sender.send(message(topic, 1, properties=properties), 1, sender.driver.now() + expiry)
     world.run(3)
-    sink = opened(lane)
+    sink = opened(sender)
     world.run(0)
     assert [(p.topic, p.properties) for p in sink.packets()] == [
         ("long", {Property.MESSAGE_EXPIRY_INTERVAL: 57})
@@ -294,10 +294,10 @@ def test_expiry_counts_the_time_of_waiting(world: World) -> None:
 
 
 def test_a_3_1_1_broker_gets_no_properties_and_no_higher_qos(world: World) -> None:
-    lane, counters = make(world)
-    sink = opened(lane, version=Version.V311, max_qos=1, retain_available=False)
-    lane.send(message("t", 2, retain=True, properties={Property.CONTENT_TYPE: "x"}), 2, None)
-    lane.send_frames(FRAME * 2, len(FRAME))
+    sender, counters = make(world)
+    sink = opened(sender, version=Version.V311, max_qos=1, retain_available=False)
+    sender.send(message("t", 2, retain=True, properties={Property.CONTENT_TYPE: "x"}), 2, None)
+    sender.send_frames(FRAME * 2, len(FRAME))
     world.run(0)
     first, *rest = sink.packets(Version.V311)
     assert (first.topic, first.qos, first.retain, first.properties) == ("t", 1, False, {})
@@ -306,76 +306,76 @@ def test_a_3_1_1_broker_gets_no_properties_and_no_higher_qos(world: World) -> No
 
 
 def test_what_the_far_end_cannot_take_is_dropped_and_counted(world: World) -> None:
-    lane, counters = make(world)
-    sink = opened(lane, max_packet_size=50)
-    lane.send(Publish(topic="t", payload=b"x" * 100), 0, None)
-    lane.send(Publish(topic="t", payload=b"x" * 100, qos=1, packet_id=1), 1, None)
+    sender, counters = make(world)
+    sink = opened(sender, max_packet_size=50)
+    sender.send(Publish(topic="t", payload=b"x" * 100), 0, None)
+    sender.send(Publish(topic="t", payload=b"x" * 100, qos=1, packet_id=1), 1, None)
     big = Publish(topic="t", payload=b"x" * 100).encode(Version.V5)
-    lane.send_frames(big * 2, len(big))
-    lane.send(message("u", 1), 1, None)
+    sender.send_frames(big * 2, len(big))
+    sender.send(message("u", 1), 1, None)
     world.run(0)
     assert [p.topic for p in sink.packets()] == ["u"]
     assert counters["link_dropped_too_large"] == 4
-    assert lane.inflight == 1
+    assert sender.inflight == 1
 
 
 def test_frames_that_waited_are_measured_against_the_connection_they_go_over(world: World) -> None:
-    lane, counters = make(world)
+    sender, counters = make(world)
     big = Publish(topic="t", payload=b"x" * 100).encode(Version.V5)
-    lane.send_frames(big * 2, len(big))
-    lane.send_frames(FRAME, len(FRAME))
-    sink = opened(lane, max_packet_size=50)
+    sender.send_frames(big * 2, len(big))
+    sender.send_frames(FRAME, len(FRAME))
+    sink = opened(sender, max_packet_size=50)
     world.run(0)
     assert [packet.topic for packet in sink.packets()] == ["t"]
     assert counters["link_dropped_too_large"] == 2
 
 
 def test_refused_messages_are_counted_and_do_not_stall(world: World) -> None:
-    lane, counters = make(world)
-    sink = opened(lane, window=1)
-    lane.send(message("a", 1), 1, None)
-    lane.send(message("b", 2), 2, None)
+    sender, counters = make(world)
+    sink = opened(sender, window=1)
+    sender.send(message("a", 1), 1, None)
+    sender.send(message("b", 2), 2, None)
     world.run(0)
-    lane.on_puback(sink.packets()[0].packet_id, 0x87)
+    sender.on_puback(sink.packets()[0].packet_id, 0x87)
     world.run(0)
-    lane.on_pubrec(sink.packets()[1].packet_id, 0x87)
-    assert lane.idle
+    sender.on_pubrec(sink.packets()[1].packet_id, 0x87)
+    assert sender.idle
     assert counters["link_refused"] == 2
-    assert lane.last_refusal == "PUBLISH refused with reason 0x87"
+    assert sender.last_refusal == "PUBLISH refused with reason 0x87"
 
 
 def test_clear_counts_what_is_lost(world: World) -> None:
-    lane, counters = make(world)
-    lane.send_frames(FRAME * 3, len(FRAME))
-    lane.clear("removed")
+    sender, counters = make(world)
+    sender.send_frames(FRAME * 3, len(FRAME))
+    sender.clear("removed")
     assert counters["link_dropped_removed_qos0"] == 3
-    assert lane.idle
+    assert sender.idle
 
 
 def test_a_message_larger_than_the_queue_is_kept_as_the_newest(world: World) -> None:
-    lane, counters = make(world, bytes=2 << 20)
+    sender, counters = make(world, bytes=2 << 20)
     for _ in range(5):
-        lane.send(message("small", 1), 1, None)
-    lane.send(Publish(topic="large", payload=b"x" * (3 << 20)), 1, None)
+        sender.send(message("small", 1), 1, None)
+    sender.send(Publish(topic="large", payload=b"x" * (3 << 20)), 1, None)
     assert counters == {"link_dropped_overflow_qos1": 5}
-    sink = opened(lane)
+    sink = opened(sender)
     world.run(0)
     assert [packet.topic for packet in sink.packets()] == ["large"]
-    assert lane.queued_bytes == 0
+    assert sender.queued_bytes == 0
 
 
 @pytest.mark.parametrize("far", [{"max_packet_size": 1000}, {"max_qos": 0}])
 def test_what_a_new_connection_cannot_take_does_not_stay_in_flight(world: World, far: dict[str, Any]) -> None:
-    lane, counters = make(world)
-    opened(lane)
-    lane.send(Publish(topic="t", payload=b"x" * 2000), 1, None)
+    sender, counters = make(world)
+    opened(sender)
+    sender.send(Publish(topic="t", payload=b"x" * 2000), 1, None)
     world.run(0)
-    assert lane.inflight == 1
-    lane.detach()
-    sink = opened(lane, **far)
+    assert sender.inflight == 1
+    sender.detach()
+    sink = opened(sender, **far)
     world.run(0)
-    assert lane.inflight == 0
-    assert lane.idle
+    assert sender.inflight == 0
+    assert sender.idle
     if "max_qos" in far:
         assert [(packet.qos, packet.packet_id) for packet in sink.packets()] == [(0, None)]
     else:
@@ -384,10 +384,10 @@ def test_what_a_new_connection_cannot_take_does_not_stay_in_flight(world: World,
 
 
 def test_a_connection_that_follows_another_at_once_resends_what_is_in_flight(world: World) -> None:
-    lane, _ = make(world)
-    opened(lane)
-    lane.send(message("t", 1), 1, None)
+    sender, _ = make(world)
+    opened(sender)
+    sender.send(message("t", 1), 1, None)
     world.run(0)
-    sink = opened(lane)  # without a detach in between
+    sink = opened(sender)  # without a detach in between
     world.run(0)
     assert [(packet.topic, packet.dup) for packet in sink.packets()] == [("t", True)]

@@ -1,11 +1,11 @@
-"""The sending side of a session on its own: a lane, what it writes to, and whose messages it takes."""
+"""The sending side of a session on its own: a sender, what it writes to, and whose messages it takes."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ildm.core.counters import Counters
-from ildm.core.transfer.lane import Lane, QueueLimits
+from ildm.core.transfer.sender import QueueLimits, Sender
 from ildm.mqtt import Framer, Publish, Version, decode
 from ildm.testing.virtual.driver import WorldDriver
 from ildm.testing.virtual.world import World
@@ -41,15 +41,15 @@ class Source:
         self.holds.discard(reason)
 
 
-def make(world: World, **limits: Any) -> tuple[Lane, Counters]:
+def make(world: World, **limits: Any) -> tuple[Sender, Counters]:
     counters = Counters()
-    return Lane(WorldDriver(world, "n"), QueueLimits(**limits), counters, "link", 0), counters
+    return Sender(WorldDriver(world, "n"), QueueLimits(**limits), counters, "link", 0), counters
 
 
-def opened(lane: Lane, session_present: bool = True, **far: Any) -> Sink:
+def opened(sender: Sender, session_present: bool = True, **far: Any) -> Sink:
     sink = Sink()
-    lane.attach(sink, **far)  # type: ignore[arg-type]
-    lane.resume(session_present)
+    sender.attach(sink, **far)  # type: ignore[arg-type]
+    sender.resume(session_present)
     return sink
 
 
@@ -62,6 +62,6 @@ def run_of(first: int, count: int, qos: int = 1) -> bytes:
     return b"".join(message.encode(Version.V5) for message in messages)
 
 
-def send(lane: Lane, first: int, count: int, source: Source | None = None) -> None:
+def send(sender: Sender, first: int, count: int, source: Source | None = None) -> None:
     frames = run_of(first, count)
-    lane.send_frames(frames, len(frames) // count, source)
+    sender.send_frames(frames, len(frames) // count, source)

@@ -1,4 +1,4 @@
-"""What a lane writes: frames as the far end can take them, joined per loop iteration."""
+"""What a sender writes: frames as the far end can take them, joined per loop iteration."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ildm.core.transfer.queue import Entry
     from ildm.core.transfer.receipt import Receipt
     from ildm.core.transfer.rules import LinkRules
-    from ildm.core.transfer.watch import LaneWatch
+    from ildm.core.transfer.watch import SenderWatch
 
 
 PUBLISH_2, DUP, RETAIN = 0x34, 0x08, 0x01
@@ -29,8 +29,8 @@ JOINED = 64 << 10
 """Bytes that do not wait for more to be joined with them."""
 
 
-class Outgoing(ABC):
-    """The connection beneath a lane and what its far end allows; ``name`` begins the names of counters."""
+class Wire(ABC):
+    """The connection beneath a sender and what its far end allows; ``name`` begins the names of counters."""
 
     __slots__ = (
         "_answers",
@@ -82,7 +82,7 @@ class Outgoing(ABC):
         self.retain_available = True
         self.rules: LinkRules | None = None
         """What may cross to the neighbour, and under which name; None: all, as it is."""
-        self.watch: LaneWatch | None = None
+        self.watch: SenderWatch | None = None
         """Told of what is written, by the names of this site; None: nobody looks."""
         self.sent = 0
         self.sent_counter: str | None = None

@@ -1,6 +1,6 @@
 """The sending side of one session that carries transferred messages: to a neighbour or into the broker.
 
-A lane outlives its TCP connection. It joins what is written in one loop iteration, or within a delay, holds
+A sender outlives its TCP connection. It joins what is written in one loop iteration, or within a delay, holds
 a bounded queue while the session is down, slow or has its window full, keeps the QoS 1 and 2 handshakes
 (MQTT-4.3.2, 4.3.3, 4.4.0-1) and counts down the message expiry of what waits (MQTT-3.3.2-6).
 """
@@ -15,12 +15,12 @@ from ildm.core.frames import PUBLISH, frames_to_qos_0, id_offset, runs_of
 from ildm.core.spool import Outlet, Waiting
 from ildm.core.transfer.deposit import RELEASED, Deposit
 from ildm.core.transfer.introduction import Introducer
-from ildm.core.transfer.outgoing import DUP, PUBLISH_2, RETAIN, Outgoing
 from ildm.core.transfer.queue import Backlog, Entry, Queue, RunEntry
 from ildm.core.transfer.receipt import Holdable, Receipt
 from ildm.core.transfer.silence import Silence
 from ildm.core.transfer.suspects import Suspects
 from ildm.core.transfer.window import Inflight, InflightRun, Window, consecutive
+from ildm.core.transfer.wire import DUP, PUBLISH_2, RETAIN, Wire
 from ildm.mqtt import Publish, PubRel, Version, decode
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ it makes wait: sources stop with a delay. One that does not is ended."""
 
 @dataclass(frozen=True)
 class QueueLimits:
-    """Bounds of one lane."""
+    """Bounds of one sender."""
 
     messages: int = 10_000
     bytes: int = 8 << 20
@@ -47,10 +47,10 @@ class QueueLimits:
     inflight_bytes: int = 8 << 20
     overflow: Literal["drop", "block"] = "drop"
     delay: float = 0.0
-    """Seconds, see :attr:`Outgoing.delay`."""
+    """Seconds, see :attr:`Wire.delay`."""
 
 
-class Lane(Outgoing):
+class Sender(Wire):
     """See the module; ``name`` begins the names of its counters (``link`` or ``injection``)."""
 
     __slots__ = (
@@ -137,7 +137,7 @@ class Lane(Outgoing):
 
     @property
     def spooled(self) -> SpooledQueue:
-        """The queue of a lane with an outlet of the spool."""
+        """The queue of a sender with an outlet of the spool."""
         assert self._spooled is not None
         return self._spooled
 
@@ -402,7 +402,7 @@ class Lane(Outgoing):
         return True
 
     def refused(self) -> None:
-        """Something was refused before it came to be this lane's."""
+        """Something was refused before it came to be this sender's."""
         self._refused = True
         self._tell_soon()
 
@@ -574,7 +574,7 @@ class Lane(Outgoing):
         return waiting
 
     def adopt(self, entries: Iterable[Entry]) -> None:
-        """Send what another lane has given up."""
+        """Send what another sender has given up."""
         for entry in entries:
             self._enqueue(entry, None)
         self.drain()
@@ -605,7 +605,7 @@ class Lane(Outgoing):
 
     @property
     def kept(self) -> bool:
-        """The spool keeps what is for this lane."""
+        """The spool keeps what is for this sender."""
         return self._spooled is not None
 
     def take_all(self) -> list[Entry]:
@@ -833,6 +833,6 @@ class Lane(Outgoing):
             self.after_what_is_kept()  # it has a number that another node keeps
 
 
-def total(lanes: Iterable[Lane], attribute: str) -> int:
-    """Sum of an integer attribute over lanes."""
-    return sum(getattr(lane, attribute) for lane in lanes)
+def total(senders: Iterable[Sender], attribute: str) -> int:
+    """Sum of an integer attribute over senders."""
+    return sum(getattr(sender, attribute) for sender in senders)
