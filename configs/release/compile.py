@@ -41,8 +41,9 @@ HOT = {
     " client_session client_state clients decisions leaving partial parts publishing record relay requests"
     " rules spool_room unanswered wills wire write_barrier",
     "ildm/core/host": "peer_session",
-    "ildm/core/transfer": "contention custody deposit identity inbound introduction mixed ports"
-    " qos1 queue receipt router rules sender silence spooled_queue stamps suspects window wire",
+    "ildm/core/transfer": "allowance back_pressure contention custody deposit disk_gate identity inbound"
+    " introduction mixed poison_isolation ports qos1 queue receipt resumption router rules sender silence"
+    " spooled_queue stamps window wire",
     "ildm/net": "driver history",
     "ildm/net/transport": "arrival reactor stream turns",
     "ildm/state/spool": "log outlets records segments spool",

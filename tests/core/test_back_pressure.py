@@ -40,7 +40,7 @@ def test_load_in_all_directions_ends_and_loses_nothing(
         assert not {name: n for name, n in site.node.counters.items() if "_dropped" in name}
         for link in site.node.links.links.values():
             assert link.idle
-            assert all(not sender._held for sender in link.senders)
+            assert all(not sender.pressure._held for sender in link.senders)
 
 
 def test_local_clients_are_served_while_one_is_made_to_wait(world: World) -> None:
@@ -105,7 +105,7 @@ def test_a_held_client_that_goes_is_forgotten(world: World) -> None:
     load = Load(a, 1, 200)
     world.run(5)
     sender = a.node.links.links["b"].senders[0]
-    assert len(sender._held) == 1
+    assert len(sender.pressure._held) == 1
     load.transport.close()
     world.run(1)
-    assert sender._held == set()
+    assert sender.pressure._held == set()

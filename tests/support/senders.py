@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ildm.core.counters import Counters
-from ildm.core.transfer.sender import QueueLimits, Sender
+from ildm.core.transfer.back_pressure import QueueLimits
+from ildm.core.transfer.sender import Sender
 from ildm.mqtt import Framer, Publish, Version, decode
 from ildm.testing.virtual.driver import WorldDriver
 from ildm.testing.virtual.world import World

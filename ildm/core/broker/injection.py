@@ -16,9 +16,10 @@ from ildm.core.broker.retained_order import RetainedOrder
 from ildm.core.broker.same_broker import SameBroker
 from ildm.core.broker.version_probe import VersionProbe
 from ildm.core.broker.whereabouts import Whereabouts
+from ildm.core.transfer.back_pressure import QueueLimits
 from ildm.core.transfer.ports import LocalBroker
 from ildm.core.transfer.queue import Entry
-from ildm.core.transfer.sender import QueueLimits, Sender, total
+from ildm.core.transfer.sender import Sender, total
 from ildm.mqtt import (
     Publish,
     Version,
@@ -80,12 +81,12 @@ class Injector(LocalBroker):
         self.same_broker = SameBroker(self)
         self._under_way: set[int] = set()
         for sender in self.senders:
-            sender.lost = self._lost
-            sender.poisonous = self.auditor.poisonous
-            sender.sent_counter = "injected"
+            sender.pressure.lost = self._lost
+            sender.isolation.poisonous = self.auditor.poisonous
+            sender.wire.sent_counter = "injected"
             if custody is not None:
                 sender.spooled.make = partial(self._entry, sender)
-                sender.forgotten = partial(self._sends_anew, sender)
+                sender.resumption.forgotten = partial(self._sends_anew, sender)
         if custody is not None:
             for name, index in custody.left_over("injection", count):
                 custody.adopt(name, self.senders[index % count].spooled)
@@ -217,7 +218,7 @@ class Injector(LocalBroker):
     @property
     def keeps_retained(self) -> bool:
         """Whether the broker says that it keeps retained messages (MQTT 5, 3.2.2.3.5), as far as is known."""
-        return all(sender.retain_available for sender in self.senders)
+        return all(sender.wire.retain_available for sender in self.senders)
 
     @property
     def contested(self) -> str | None:

@@ -97,7 +97,7 @@ class InjectionSession(BaseSession):
         super().__init__(injector.parts.driver)
         self.injector = injector
         self.sender = sender
-        sender.silence.ask = self._ask
+        sender.resumption.silence.ask = self._ask
         self.client_id = injector.ids.of(sender.index)
         broker = injector.parts.config.broker
         self._backoff = Backoff(self.driver.random, broker.reconnect_min, broker.reconnect_max)
@@ -300,7 +300,7 @@ class InjectionSession(BaseSession):
             max_qos=int(said.get(Property.MAXIMUM_QOS, 2)),
             retain_available=bool(said.get(Property.RETAIN_AVAILABLE, 1)),
         )
-        self.sender.set_writable(self.writable)
+        self.sender.wire.set_flowing(self.writable)
         keep_alive = self._keep_alive_of(packet)
         self._timer = self.driver.call_later(keep_alive * 0.7, self._ping, keep_alive)
         parts.events.broker_reachable(None)
@@ -325,11 +325,11 @@ class InjectionSession(BaseSession):
         self._timer = self.driver.call_later(keep_alive * 0.7, self._ping, keep_alive)
 
     def _ask(self) -> None:
-        self.sender.write(PingReq().encode(self.version))
+        self.sender.wire.write(PingReq().encode(self.version))
 
     def connection_lost(self, exc: Exception | None) -> None:
         expected = self.status is SessionStatus.TERMINATING
-        accepted = self.sender.transport is not None and self.sender.transport is self.transport
+        accepted = self.sender.wire.transport is not None and self.sender.wire.transport is self.transport
         on_trial, self._on_trial = self._on_trial, False
         super().connection_lost(exc)
         self._cancel_timer()
@@ -341,7 +341,7 @@ class InjectionSession(BaseSession):
         now = self.driver.now()
         lived = now - self._connected_at
         unasked = (accepted or on_trial) and not expected
-        accused = self.sender.accuses
+        accused = self.sender.isolation.accuses
         why_else = not self._taken_over and (self._refusal is not None or accused)
         sent = accepted and self.sender.sent != self._sent_before
         taken = unasked and not why_else and self.rival.has_taken(now, lived, self._taken_over, sent)
@@ -350,7 +350,7 @@ class InjectionSession(BaseSession):
             self.injector.hung_up = True
         # a rival that is only inferred may be none: a message at fault would be in the way for ever
         judged = unasked and accepted and not (self._taken_over or self._guiltless)
-        if judged and self.sender.blame():
+        if judged and self.sender.isolation.hung_up():
             self.rival.explained()
         if lived >= self._backoff.maximum:
             self._progressed()
@@ -388,11 +388,11 @@ class InjectionSession(BaseSession):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self.sender.set_writable(False)
+        self.sender.wire.set_flowing(False)
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self.sender.set_writable(True)
+        self.sender.wire.set_flowing(True)
 
     def leave(self) -> None:
         """The broker is looked for elsewhere, by another session."""
@@ -405,7 +405,7 @@ class InjectionSession(BaseSession):
         goes on with what is ``under_way``."""
         self._stopped = True
         self._cancel_timer()
-        if self.transport is not None and self.sender.transport is not None:
+        if self.transport is not None and self.sender.wire.transport is not None:
             self.sender.suspend()
             ends = self.version is Version.V5 and self.injector.parts.config.link.qos == 2 and not under_way
             properties: Properties = {Property.SESSION_EXPIRY_INTERVAL: 0} if ends else {}

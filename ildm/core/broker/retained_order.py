@@ -121,7 +121,7 @@ class RetainedEntry(Entry):
         if self.order.is_outdated(self):
             # a deletion that is outdated says nothing to anybody
             return replace(message, retain=False) if message.payload or self.stamp else None
-        if min(self.qos, self.sender.max_qos) == 2:
+        if min(self.qos, self.sender.wire.max_qos) == 2:
             unreleased = self.order.unreleased.setdefault(self.topic, [])
             if self not in unreleased:
                 unreleased.append(self)

@@ -60,7 +60,7 @@ class Whereabouts:
         if ids.short is not self._saved_short:
             return False
         custody = self.parts.custody
-        return sender.has_noted and custody is not None and not custody.lacks
+        return sender.resumption.has_noted and custody is not None and not custody.lacks
 
     def accepted(self, sender: Sender, client_id: str) -> None:
         """A session of a sender has been accepted, and what was under way is dealt with."""

@@ -49,4 +49,4 @@ PATH = CONTROL + "path"
 
 def send_control(link: Neighbor, topic: str, payload: bytes, session: int = 0) -> None:
     """Send a message between neighbours themselves."""
-    link.senders[session].write(Publish(topic=topic, payload=payload).encode(Version.V5))
+    link.senders[session].wire.write(Publish(topic=topic, payload=payload).encode(Version.V5))

@@ -271,7 +271,7 @@ class Announcer:
         """The filters of the next packet; empty at the end of the round."""
         sender, size = self._sender(), 0
         part: list[str] = []
-        room = min(LARGEST_PACKET, sender.max_packet_size) - 16
+        room = min(LARGEST_PACKET, sender.wire.max_packet_size) - 16
         kind = True
         while (step := self._next_step()) is not None:
             adding, topic_filter = step
@@ -312,7 +312,7 @@ class Announcer:
             packet = Unsubscribe(packet_id=packet_id, topic_filters=part)
         self.counters["inter_subscribes" if adding else "inter_unsubscribes"] += len(part)
         self._sent += 1
-        sender.write(packet.encode(Version.V5))
+        sender.wire.write(packet.encode(Version.V5))
 
     def _end_round(self) -> None:
         if self._synchronizing:

@@ -11,10 +11,11 @@ from ildm.core.link.interest import Announcer, Heard
 from ildm.core.link.state import Stateful
 from ildm.core.link.translation import Translation
 from ildm.core.plugin.arguments import new_filters, old_filters
+from ildm.core.transfer.back_pressure import QueueLimits
 from ildm.core.transfer.inbound import Inbound
 from ildm.core.transfer.queue import Entry
 from ildm.core.transfer.receipt import Holdable
-from ildm.core.transfer.sender import QueueLimits, Sender, total
+from ildm.core.transfer.sender import Sender, total
 from ildm.mqtt import (
     Publish,
 )
@@ -148,12 +149,14 @@ class NeighborLink(Stateful):
             index = len(self.senders)
             queue = self.custody.queue(self.outlet(index)) if self.custody is not None and self.kept else None
             sender = Sender(self.driver, self.limits, self.counters, "link", index, queue, self.custody)
-            sender.lost = self._lost
-            sender.rules = self.rules
-            sender.writable_again = self._writable_again
+            sender.pressure.lost = self._lost
+            sender.wire.rules = self.rules
+            sender.allowance.writable_again = self._writable_again
             self.senders.append(sender)
             self.inbounds.append(
-                Inbound(self.config.inflight, self._inbound_bytes, sender.write, sender.write_durable)
+                Inbound(
+                    self.config.inflight, self._inbound_bytes, sender.wire.write, sender.wire.write_durable
+                )
             )
         if len(self.senders) > count:
             for sender in self.senders[count:]:
@@ -258,7 +261,7 @@ class NeighborLink(Stateful):
         given = dict(self.announced)
         self.rules = rules
         for sender, inbound in zip(self.senders, self.inbounds, strict=True):
-            sender.rules = rules
+            sender.wire.rules = rules
             inbound.byte_limit = max(inbound.byte_limit, self._inbound_bytes)
         for session in self.open_sessions:
             session.follow_rules()
@@ -335,11 +338,11 @@ class NeighborLink(Stateful):
         most = self.config.qos if self.rules is None else self.most_qos(message.topic) or 0
         qos = min(message.qos, most)
         entry = Entry(b"", 1, message, qos, expires_at, None, priority)
-        if not sender.admit(entry.size):
+        if not sender.allowance.admit(entry.size):
             return False
         if qos and self.custody is not None and self.kept:
             if self.custody.full:
-                sender.refused()
+                sender.allowance.refused()
                 return False
             self.custody.take(message, [(sender, qos, priority)], turn, expires_at)
         else:
@@ -352,15 +355,15 @@ class NeighborLink(Stateful):
         It may pass on, number or acknowledge what the node has just taken: so it goes after that is durable.
         """
         sender = self.senders[turn % len(self.senders)]
-        if not sender.admit(len(frame)):
+        if not sender.allowance.admit(len(frame)):
             return False
-        sender.after_what_is_kept()
+        sender.wire.after_what_is_kept()
         sender.send_frames(frame, len(frame))
         return True
 
     def refused(self, turn: int) -> None:
         """Something of the algorithm's was refused before there was the link: it hears of room later."""
-        self.senders[turn % len(self.senders)].refused()
+        self.senders[turn % len(self.senders)].allowance.refused()
 
     def _writable_again(self) -> None:
         if self.in_cooperation:

@@ -116,7 +116,7 @@ class Paths:
             self.reached(sender)
 
     def _send(self, link: NeighborLink, answer: bool, number: int, to: str, sender: str, hops: int) -> None:
-        if any(sender.stalled for sender in link.senders):
+        if any(each.wire.stalled for each in link.senders):
             return  # it would overtake messages that wait for the disk; it is asked for again
         send_control(link, PATH, json.dumps([answer, number, to, sender, hops]).encode())
 

@@ -223,7 +223,9 @@ class LinkSession(BaseSession):
 
     def connection_lost(self, exc: Exception | None) -> None:
         expected = self.status is SessionStatus.TERMINATING
-        if self.sender is not None and self.sender.transport is self.transport:  # no newer session has it
+        if (
+            self.sender is not None and self.sender.wire.transport is self.transport
+        ):  # no newer session has it
             self.sender.detach()
         super().connection_lost(exc)
         self._cancel_timer()
@@ -257,18 +259,18 @@ class LinkSession(BaseSession):
     def pause_writing(self) -> None:
         super().pause_writing()
         if self.sender is not None:
-            self.sender.set_writable(False)
+            self.sender.wire.set_flowing(False)
 
     def resume_writing(self) -> None:
         super().resume_writing()
         if self.sender is not None:
-            self.sender.set_writable(True)
+            self.sender.wire.set_flowing(True)
 
     def check_unread(self) -> None:
         """End the session when the neighbour lets answers to it pile up without reading them."""
         sender, config = self.sender, self.parts.config
         # the window that is repeated on a new connection waits for nobody
-        if sender is not None and sender.unread > config.control_bytes + config.inflight_bytes:
+        if sender is not None and sender.wire.unread > config.control_bytes + config.inflight_bytes:
             self.parts.counters["link_sessions_unread"] += 1
             self.give_up("timeout", "it does not read")
 
@@ -450,7 +452,7 @@ class LinkSession(BaseSession):
             window_bytes=self._window_bytes(link),
             max_packet_size=self._agreed.packet_size,
         )
-        self.sender.set_writable(self.writable)
+        self.sender.wire.set_flowing(self.writable)
 
     def _window_bytes(self, link: NeighborLink) -> int:
         """What the neighbour lets be under way, by local names."""
@@ -508,15 +510,15 @@ class LinkSession(BaseSession):
             case PubRec():
                 sender.on_pubrec(packet.packet_id, packet.reason_code)
             case PubRel():
-                sender.write(inbound.pubrel(packet.packet_id))
+                sender.wire.write(inbound.pubrel(packet.packet_id))
             case PubComp():
                 sender.on_pubcomp(packet.packet_id)
             case Subscribe() | Unsubscribe():
-                sender.write(self.cooperation.inter_subscribed(link, packet))
+                sender.wire.write(self.cooperation.inter_subscribed(link, packet))
             case SubAck() | UnsubAck():
                 link.announcer.acknowledged(packet.packet_id, packet.reason_codes)
             case PingReq():
-                sender.write(PingResp().encode(Version.V5))
+                sender.wire.write(PingResp().encode(Version.V5))
             case PingResp():
                 pass
             case Disconnect():
@@ -529,7 +531,7 @@ class LinkSession(BaseSession):
                     self.manager.same_broker_told(self, link, said.get("broker", ""))
                 self.refusal = Refusal(kind, str(text), ReasonCode.UNSPECIFIED_ERROR)
                 if packet.reason_code in BLAMES:
-                    sender.blame()
+                    sender.isolation.hung_up()
                 self.close()
             case _:
                 raise ProtocolViolation(f"{type(packet).__name__} on a link", clause="MQTT-4.13")
@@ -539,4 +541,4 @@ class LinkSession(BaseSession):
 
     def ping(self) -> None:
         if self.sender is not None:
-            self.sender.write(PingReq().encode(Version.V5))
+            self.sender.wire.write(PingReq().encode(Version.V5))

@@ -245,7 +245,7 @@ class Watching:
                 self._watch_senders(link.node_id, link.senders)
         else:
             for sender in self._senders:
-                sender.watch = None
+                sender.wire.watch = None
             self._senders.clear()
         if self._parts and self._timer is None:
             self._timer = self.driver.call_later(TURN, self._turn)
@@ -255,8 +255,8 @@ class Watching:
 
     def _watch_senders(self, peer: str, senders: list[Sender]) -> None:
         for sender in senders:
-            if sender.watch is None:
-                sender.watch = SenderWatch(self.recorder, peer)
+            if sender.wire.watch is None:
+                sender.wire.watch = SenderWatch(self.recorder, peer)
                 self._senders.append(sender)
 
     def _turn(self) -> None:

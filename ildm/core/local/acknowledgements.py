@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ildm.core.local.ack_gate import PACKET_IDS, AckGate, Answer
 from ildm.core.local.write_barrier import WriteBarrier
-from ildm.core.transfer.sender import Sender
+from ildm.core.transfer.back_pressure import BackPressure
 from ildm.mqtt import OverLimit, ProtocolViolation, ReasonCode, members
 
 if TYPE_CHECKING:
@@ -191,9 +191,9 @@ class Acknowledgements:
     def client_gone(self) -> None:
         """Nobody is left whom a queue could make wait."""
         if self.holds and self._gate is not None:
-            for sender in self._gate.reasons:
-                if isinstance(sender, Sender):  # or it keeps all who have come and gone
-                    sender.no_longer_held(self)
+            for reason in self._gate.reasons:
+                if isinstance(reason, BackPressure):  # or it keeps all who have come and gone
+                    reason.no_longer_held(self)
         if self._parts.custody is not None:
             self._parts.custody.no_longer_held(self)
 

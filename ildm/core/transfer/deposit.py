@@ -76,12 +76,6 @@ class Deposit(Receipt):
         """Keep a number beside a message."""
         self.outlet.note(self.lsn, packet_id - 1, value)
 
-    def take_note(self) -> int:
-        """What an earlier life has noted; it is asked for once."""
-        note, self.note = self.note, None
-        assert note is not None
-        return note
-
 
 def first_place(frames: bytes) -> int:
     """The place in its record of the first message of a run."""

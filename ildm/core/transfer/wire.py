@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ildm.core.frames import frames_to_v311, frames_topic, id_offset, with_ids
 from ildm.core.transfer.deposit import Deposit
+from ildm.core.transfer.disk_gate import DiskGate, Gated
 from ildm.core.transfer.introduction import Introducer
 from ildm.mqtt import EncodeError, Property, Publish, Version
 
@@ -23,32 +23,30 @@ if TYPE_CHECKING:
     from ildm.core.transfer.watch import SenderWatch
 
 
-PUBLISH_2, DUP, RETAIN = 0x34, 0x08, 0x01
-"""The first byte of a PUBLISH of QoS 2, and its flags (MQTT 5, 2.1.3)."""
 JOINED = 64 << 10
 """Bytes that do not wait for more to be joined with them."""
 
 
-class Wire(ABC):
-    """The connection beneath a sender and what its far end allows; ``name`` begins the names of counters."""
+class Wire(Gated):
+    """The connection beneath a sender and what its far end allows; ``name`` begins the names of counters.
+
+    Args:
+        introduces: tells the far end, a neighbour, who messages are.
+        has_room: called when the connection takes messages again.
+        still_valid: see :meth:`Gated.still_valid`.
+    """
 
     __slots__ = (
-        "_answers",
-        "_awaiting",
-        "_barrier",
+        "_flowing",
         "_flushing",
-        "_guarded",
+        "_gate",
+        "_has_room",
         "_introducer",
         "_joined",
         "_joining",
-        "_marks",
         "_out",
-        "_patience",
-        "_sealed",
-        "_sealed_marks",
-        "_sealed_until",
+        "_still_valid",
         "counters",
-        "custody",
         "delay",
         "driver",
         "dropped",
@@ -59,7 +57,6 @@ class Wire(ABC):
         "rules",
         "sent",
         "sent_counter",
-        "stalled",
         "transport",
         "unread",
         "version",
@@ -67,14 +64,31 @@ class Wire(ABC):
         "writable",
     )
 
-    def __init__(self, driver: Driver, counters: Counters, name: str, custody: Custody | None = None) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        counters: Counters,
+        name: str,
+        custody: Custody | None,
+        introduces: bool,
+        has_room: Callable[[], None],
+        still_valid: Callable[[bytes], bytes],
+    ) -> None:
         self.driver = driver
-        self.custody = custody
         self.counters = counters
         self.name = name
+        self._gate: DiskGate | None = None
+        if custody is not None:
+            self._gate = DiskGate(driver, custody, counters, name, introduces, self)
+        self._introducer: Introducer | None = Introducer() if introduces else None
+        self._has_room = has_room
+        self._still_valid = still_valid
         self.version = Version.V5
         self.transport: Transport | None = None
         self.writable = True
+        """The connection takes messages."""
+        self._flowing = True
+        """The same without regard to the gate."""
         self.unread = 0
         """Bytes written although the far end reads no more: packets that do not wait."""
         self.max_packet_size = 1 << 28
@@ -95,24 +109,68 @@ class Wire(ABC):
         self._joined = 0
         """Bytes that wait so."""
         self._joining: Timer | None = None
-        self._answers: deque[tuple[int, bytes]] = deque()
-        """What is to be said once all up to an LSN is durable."""
-        self._barrier = 0
-        """All up to here is to be durable before what is in ``_out`` may be seen."""
-        self._marks: list[int] = []
-        """Places in ``_out`` of what is of QoS 2 and not to be seen before a later life would know of it."""
-        self._guarded: list[bytes] = []
-        """What was kept back of it, as the disk fails."""
-        self.stalled = False
-        """The same on a link, where no message goes past it, as who they are is told in their order."""
-        self._patience: Timer | None = None
-        self._sealed: list[bytes] = []
-        self._sealed_marks: list[int] = []
-        self._sealed_until = 0
-        """What goes before ``_out``, and waits for less to be durable: else it would wait on and on."""
-        self._awaiting = False
-        self._introducer: Introducer | None = None
-        """Tells a neighbour who messages are."""
+
+    @property
+    def idle(self) -> bool:
+        """All is written."""
+        return not (self._out or self._gate)
+
+    @property
+    def stalled(self) -> bool:
+        """No message goes past what the gate keeps back."""
+        return self._gate is not None and self._gate.stalled
+
+    # the connection ---------------------------------------------------------------------------
+
+    def attach(
+        self,
+        transport: Transport,
+        version: Version,
+        max_packet_size: int,
+        max_qos: int,
+        retain_available: bool,
+    ) -> None:
+        """Use a new connection; the arguments are what its far end allows."""
+        self.transport = transport
+        self.version = version
+        self.max_packet_size = max_packet_size
+        self.max_qos = max_qos
+        self.retain_available = retain_available
+        self.writable = self._flowing = True
+        self.unread = 0
+        self._forget()
+        if self._introducer is not None:
+            self._introducer.clear()
+
+    def detach(self) -> None:
+        """The connection is gone."""
+        self.transport = None
+        self._forget()
+
+    def _forget(self) -> None:
+        """What was not written is sent again on the next connection, or asked for again by the far end."""
+        self._out = []
+        if self._gate is not None:
+            self._gate.forget()
+
+    def set_flowing(self, flowing: bool) -> None:
+        """The connection takes more, or no more."""
+        self._flowing = flowing
+        self.writable = flowing and not self.stalled
+        self.unread = 0
+        if self.writable:
+            self._has_room()
+
+    def stall(self) -> None:
+        self.writable = False
+
+    def go_on(self) -> None:
+        self.set_flowing(self._flowing)
+
+    def still_valid(self, packet: bytes) -> bytes:
+        return self._still_valid(packet)
+
+    # writing ----------------------------------------------------------------------------------
 
     def write(self, data: bytes) -> None:
         """Write a packet that is no PUBLISH, in order with the rest; lost when there is no connection."""
@@ -126,10 +184,10 @@ class Wire(ABC):
 
     def write_durable(self, data: bytes) -> None:
         """Write an acknowledgement once all is durable that this node has custody of by now."""
-        if self.custody is None:
+        if self._gate is None:
             self.write(data)
         elif self.transport is not None:
-            self._answers.append((self.custody.last, data))
+            self._gate.answer(data)
             if not self.writable:
                 self.unread += len(data)
             if not self._flushing:
@@ -261,17 +319,20 @@ class Wire(ABC):
         entry.settle()
         return 0
 
+    def drop(self, count: int, reason: str) -> None:
+        if count:
+            self.dropped += count
+            self.counters[f"{self.name}_dropped_{reason}"] += count
+
     def guard(self) -> None:
-        """What was written last is of QoS 2, and comes twice if it is seen and a later life knows nothing of
-        it: while the disk fails it waits, for ``spool.failure_wait`` at most."""
-        if self.custody is not None:
-            self._barrier = self.custody.last
-            self._marks.append(len(self._out) - 1)
+        """What was written last is of QoS 2: see :meth:`DiskGate.guard`."""
+        if self._gate is not None:
+            self._gate.guard(len(self._out) - 1)
 
     def after_what_is_kept(self) -> None:
         """What is written from here on may be seen once all is durable that the node has taken by now."""
-        if self.custody is not None:
-            self._barrier = self.custody.last
+        if self._gate is not None:
+            self._gate.after_what_is_kept()
 
     def _flush_soon(self, size: int) -> None:
         """Write what there is at the end of this turn of the event loop, or after :attr:`delay`; ``size`` is
@@ -291,105 +352,14 @@ class Wire(ABC):
             self._joining.cancel()
             self._joining = None
         self._joined = 0
-        if self.custody is not None and not self._may_be_seen(self.custody):
-            return
         out = self._out
-        if out and self.transport is not None:
+        if self._gate is not None:
+            out, self._out = self._gate.let_through(out)
+            self.put(out)
+        elif out and self.transport is not None:
             self._out = []
-            if self._marks:
-                self._marks = []
-            self.transport.write(out[0] if len(out) == 1 else b"".join(out))
+            self.put(out)
 
-    def _may_be_seen(self, custody: Custody) -> bool:
-        """Make durable what has to be, and add the answers that may be given now; whether ``_out`` may be
-        seen."""
-        custody.flush()
-        durable, answers = custody.spool.durable, self._answers
-        while answers and answers[0][0] <= durable:
-            self._out.append(answers.popleft()[1])
-        if custody.spool.failure is not None and self._barrier > durable:
-            if self._waits_for_disk(custody):
-                return True
-            durable = self._barrier
-        elif self._guarded:
-            self._no_longer_guarded()
-        if self._sealed and self._sealed_until <= durable:
-            sealed, self._sealed = self._sealed, []
-            if self.transport is not None:
-                self.transport.write(b"".join(sealed))
-        seen = self._barrier <= durable
-        if not seen and not self._sealed:
-            self._sealed, self._sealed_marks, self._out, self._marks = self._out, self._marks, [], []
-            self._sealed_until = self._barrier
-        if (answers or not seen) and not self._awaiting:
-            self._awaiting = True
-            custody.when(answers[0][0] if seen else self._sealed_until, self._durable)
-        return seen
-
-    def _durable(self) -> None:
-        self._awaiting = False
-        self.flush()
-
-    # while the disk fails -------------------------------------------------------------------------
-
-    def _waits_for_disk(self, custody: Custody) -> bool:
-        """Keep back what is guarded, for a bounded time, so that ``_out`` may be seen; False: all is to go,
-        and what was guarded is counted."""
-        if self._sealed:
-            marks = [*self._sealed_marks, *(len(self._sealed) + place for place in self._marks)]
-            self._out, self._marks, self._sealed = [*self._sealed, *self._out], marks, []
-        patience = custody.patience
-        if patience > 0 and self._marks:
-            if self._introducer is None:
-                marked = set(self._marks)
-                self._guarded += [self._out[place] for place in self._marks]
-                self._out = [data for place, data in enumerate(self._out) if place not in marked]
-            else:  # who messages are is told in their order: all behind it waits
-                self._guarded += self._out
-                self._out = []
-                self.stalled, self.writable = True, False
-            self._marks = []
-        if patience > 0 and self._guarded:
-            if self._patience is None:
-                self._patience = self.driver.call_later(patience, self._patience_over)
-            if not self._awaiting:
-                self._awaiting = True
-                custody.when(self._barrier, self._durable)
-            return True
-        self._no_longer_guarded()
-        if self._marks:
-            sent = sum(self._out[place][0] & ~(DUP | RETAIN) == PUBLISH_2 for place in self._marks)
-            self.counters[f"{self.name}_unguarded"] += sent
-        return False
-
-    def _patience_over(self) -> None:
-        self._patience = None
-        self.flush()
-
-    def _no_longer_guarded(self) -> None:
-        """What was kept back goes before the rest."""
-        before, self._guarded = [self.still_valid(packet) for packet in self._guarded], []
-        self._marks = [*range(len(before)), *(len(before) + place for place in self._marks)]
-        self._out = [*before, *self._out]
-        self._forget_patience()
-
-    def _forget_patience(self) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
-        if self.stalled:
-            self.stalled = False
-            self.driver.call_soon(self.go_on)  # not amid what is written
-
-    @abstractmethod
-    def still_valid(self, packet: bytes) -> bytes:
-        """What was kept back as it is to be sent now: a retained message does not replace a newer one."""
-
-    @abstractmethod
-    def go_on(self) -> None:
-        """Nothing is kept back any more."""
-
-    def drop(self, count: int, reason: str) -> None:
-        if count:
-            self.dropped += count
-            self.counters[f"{self.name}_dropped_{reason}"] += count
+    def put(self, packets: list[bytes]) -> None:
+        if packets and self.transport is not None:
+            self.transport.write(packets[0] if len(packets) == 1 else b"".join(packets))

@@ -168,7 +168,7 @@ def test_wrong_credentials_are_reported_and_decide_nothing(
     )
     wrong = False
     world.run(60)
-    assert {sender.version for sender in site.node.injector.senders} == {spoken}
+    assert {sender.wire.version for sender in site.node.injector.senders} == {spoken}
     assert site.node.injector.connected
     assert site.node.broker_down_reason is None
 

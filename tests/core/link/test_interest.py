@@ -37,6 +37,7 @@ class FakeSender:
     max_packet_size = 1 << 20
 
     def __init__(self) -> None:
+        self.wire = self  # it is both
         self.written: list[Any] = []
         self.last_id = 0
 
@@ -198,7 +199,7 @@ def test_packets_are_bounded_in_filters_and_bytes() -> None:
 
 def test_a_filter_larger_than_the_neighbour_takes_is_counted() -> None:
     ends = Ends()
-    ends.sender.max_packet_size = 1024
+    ends.sender.wire.max_packet_size = 1024
     ends.connect()
     ends.near.subscribe({"y" * 2000: 0, "z": 0})
     ends.settle()
@@ -209,7 +210,7 @@ def test_a_filter_larger_than_the_neighbour_takes_is_counted() -> None:
 def test_many_packets_of_filters_in_one_round() -> None:
     """What did not fit into a packet comes first in the next, however often that happens."""
     ends = Ends()
-    ends.sender.max_packet_size = 1024
+    ends.sender.wire.max_packet_size = 1024
     ends.connect()
     wanted = {f"{i}/{'y' * 700}": 0 for i in range(2000)}
     ends.near.subscribe(wanted)
@@ -479,7 +480,7 @@ def test_a_malformed_word_about_interest_only_breaks_its_session(world: World, p
 def test_a_neighbour_with_too_large_a_packet_of_filters_is_refused_before_it_is_read(world: World) -> None:
     a, b = row(world, "ab", "sf")
     sender = b.node.links.links["a"].senders[0]
-    sender.write(subscribe(*(f"{i}/{'x' * 1000}" for i in range(100))).encode(Version.V5))
+    sender.wire.write(subscribe(*(f"{i}/{'x' * 1000}" for i in range(100))).encode(Version.V5))
     world.run(0.1)
     assert a.node.counters["link_malformed"] == 1
     assert not a.node.links.links.get("b") or not a.node.links.links["b"].interest

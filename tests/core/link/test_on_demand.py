@@ -116,11 +116,11 @@ def test_the_queue_of_a_link_that_does_not_take_more_is_bounded(world: World) ->
     a.send(b, "first")
     world.run(1)
     (sender,) = a.node.links.links["b"].senders
-    sender.set_writable(False)
+    sender.wire.set_flowing(False)
     assert [a.send(b, str(n)) for n in range(8)] == [SendResult.OK] * 5 + [SendResult.FULL] * 3
     world.run(1)
     assert a.talker.writable == []
-    sender.set_writable(True)
+    sender.wire.set_flowing(True)
     world.run(1)
     assert b.heard() == ["first", *"01234"]
     assert a.talker.writable == ["b"]
@@ -249,7 +249,7 @@ def test_a_silent_neighbour_is_given_up_and_what_waited_is_counted(world: World)
     world.run(1)
     (session,) = a.node.links.links["b"].open_sessions
     session.transport.cut = True  # type: ignore[union-attr]
-    a.node.links.links["b"].senders[0].set_writable(False)
+    a.node.links.links["b"].senders[0].wire.set_flowing(False)
     a.send(b, "lost")
     world.run(10)
     assert a.talker.unreachable == ["b: no answer"]
@@ -357,12 +357,12 @@ def test_what_the_other_side_has_queued_goes_out_before_the_end(world: World) ->
     a.send(b, "1")
     world.run(1)
     sender = b.node.links.links["a"].senders[0]
-    sender.set_writable(False)
+    sender.wire.set_flowing(False)
     b.send(a, "2")
     a.demand._close(a.node.links.links["b"])
     world.run(0.5)
     assert a.heard() == []
-    sender.set_writable(True)
+    sender.wire.set_flowing(True)
     world.run(1)
     assert a.heard() == ["2"]
     assert a.links() == {}
@@ -600,12 +600,12 @@ def test_what_is_remembered_can_be_asked_for_and_forgotten(world: World) -> None
 def test_the_expiry_of_an_injected_message_counts_down_while_it_waits(world: World) -> None:
     (a,) = sites(world, "a")
     (sender,) = a.node.injector.senders
-    sender.set_writable(False)
+    sender.wire.set_flowing(False)
     for seconds in (5, 50):
         properties = {Property.MESSAGE_EXPIRY_INTERVAL: seconds}
         a.talker.api.inject(Publish(topic=f"t/{seconds}", payload=b"x", properties=properties))
     world.run(10)
-    sender.set_writable(True)
+    sender.wire.set_flowing(True)
     world.run(1)
     injected = [p for _, p in a.broker.published]
     assert [p.topic for p in injected] == ["t/50"]

@@ -263,7 +263,7 @@ def test_a_node_that_has_no_place_for_a_link(world: World) -> None:
     a, b, c = (Site(world, name, link={"max_links": 1}) for name in "abc")
     b.send(c, "1")
     world.run(0.1)
-    b.node.links.links["c"].senders[0].set_writable(False)
+    b.node.links.links["c"].senders[0].wire.set_flowing(False)
     b.send(c, "2")
     a.send(b, "x")
     world.run(1)

@@ -50,7 +50,7 @@ def unwatched(*sites: Site) -> bool:
     senders += [
         sender for site in sites for link in site.node.links.links.values() for sender in link.senders
     ]
-    return all(sender.watch is None for sender in senders) and all(
+    return all(sender.wire.watch is None for sender in senders) and all(
         s.node.router.recorder is None for s in sites
     )
 

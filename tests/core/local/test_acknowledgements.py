@@ -558,11 +558,11 @@ def test_who_leaves_while_held_is_forgotten_by_the_full_queue(world: World) -> N
         client.send(message("t", 1, 1))
         client.send(message("t", 1, 2))
         world.run(0.01)
-    assert sender._held
+    assert sender.pressure._held
     for session in list(a.node.sessions):
         session.abort()
     world.run(0.1)
-    assert sender._held == set()
+    assert sender.pressure._held == set()
 
 
 # SUBACK ---------------------------------------------------------------------------------------------

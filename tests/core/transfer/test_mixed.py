@@ -169,6 +169,6 @@ def test_what_goes_at_once_is_one_write_in_the_version_of_the_far_end(far: dict[
     sender.send_mixed(*frames(10, 200, 20))
     world.run(0)
     assert len(sink.writes) == 1
-    found = [(packet.topic, len(packet.payload)) for packet in sink.packets(sender.version)]
+    found = [(packet.topic, len(packet.payload)) for packet in sink.packets(sender.wire.version)]
     assert found == [("t/0", 10), ("t/1", 200), ("t/2", 20)]
     assert sender.sent == 3

@@ -176,8 +176,8 @@ def test_nothing_is_lost_uncounted_and_each_priority_keeps_its_order(
         elif name == "detach":
             sender.detach()
         else:
-            sender.set_writable(name != "pause")
-    sender.set_writable(True)
+            sender.wire.set_flowing(name != "pause")
+    sender.wire.set_flowing(True)
     connect()
     while not sender.idle:
         acknowledge()
@@ -200,8 +200,8 @@ def test_who_hands_over_too_much_at_once_is_refused_until_the_loop_has_gone_roun
     sender, _ = make(world, messages=10)
     opened(sender)
     calls = []
-    sender.writable_again = lambda: calls.append(sender.admit(1))
-    assert [sender.admit(1) for _ in range(12)] == [True] * 10 + [False] * 2
+    sender.allowance.writable_again = lambda: calls.append(sender.allowance.admit(1))
+    assert [sender.allowance.admit(1) for _ in range(12)] == [True] * 10 + [False] * 2
     assert calls == []
     world.run(0)
     assert calls == [True]
@@ -212,11 +212,11 @@ def test_who_hands_over_too_much_at_once_is_refused_until_the_loop_has_gone_roun
 def test_room_is_told_of_once_the_queue_is_half_empty(world: World) -> None:
     sender, _ = make(world, messages=8, inflight=1)
     told: list[int] = []
-    sender.writable_again = lambda: told.append(sender.queued_messages)
+    sender.allowance.writable_again = lambda: told.append(sender.queued_messages)
     for number in range(8):
-        assert sender.admit(1)
+        assert sender.allowance.admit(1)
         send(sender, number, 1, 0)
-    assert not sender.admit(1)
+    assert not sender.allowance.admit(1)
     opened(sender)
     for packet_id in range(1, 8):
         world.run(1)
@@ -228,17 +228,17 @@ def test_room_is_told_of_once_the_queue_is_half_empty(world: World) -> None:
 
 def test_what_is_larger_than_the_queue_goes_when_nothing_waits(world: World) -> None:
     sender, _ = make(world, bytes=1000)
-    assert sender.admit(5000)
-    assert not sender.admit(1)
+    assert sender.allowance.admit(5000)
+    assert not sender.allowance.admit(1)
     world.run(0)
-    assert sender.admit(5000)
+    assert sender.allowance.admit(5000)
 
 
 def test_what_was_refused_before_there_was_the_sender_is_told_as_well(world: World) -> None:
     sender, _ = make(world)
     told: list[bool] = []
-    sender.writable_again = lambda: told.append(True)
-    sender.refused()
+    sender.allowance.writable_again = lambda: told.append(True)
+    sender.allowance.refused()
     assert told == []
     world.run(0)
     assert told == [True]

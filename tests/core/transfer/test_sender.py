@@ -40,7 +40,7 @@ def test_with_a_delay_what_comes_meanwhile_goes_in_one_write(world: World) -> No
     assert sink.writes == []
     world.run(0.0011)
     assert sink.writes == [FRAME * 9]
-    sender.write(FRAME)  # acknowledgements wait likewise
+    sender.wire.write(FRAME)  # acknowledgements wait likewise
     world.run(0.0099)
     assert len(sink.writes) == 1
     world.run(0.0002)
@@ -130,7 +130,7 @@ def test_block_holds_the_sources_until_half_is_sent(world: World) -> None:
     source = Source()
     for i in range(12):
         sender.send(message(str(i), 1), 1, None, source)
-    assert source.holds == {sender}
+    assert source.holds == {sender.pressure}
     assert not counters
     sink = opened(sender)
     world.run(0)
@@ -168,11 +168,11 @@ def test_block_holds_nobody_for_qos_0(world: World) -> None:
 def test_a_session_that_cannot_take_more_makes_messages_wait(world: World) -> None:
     sender, _ = make(world)
     sink = opened(sender)
-    sender.set_writable(False)
+    sender.wire.set_flowing(False)
     sender.send_frames(FRAME, len(FRAME))
     world.run(0)
     assert sink.writes == []
-    sender.set_writable(True)
+    sender.wire.set_flowing(True)
     world.run(0)
     assert sink.writes == [FRAME]
 

@@ -122,14 +122,14 @@ def test_runs_acknowledged_in_any_order_over_connections_that_are_cut(
             far.receive()
             far.answer(sender, value, random)
         elif what == "slow":
-            sender.set_writable(bool(value))
+            sender.wire.set_flowing(bool(value))
         else:
             sender.detach()
             far.lose(value)
             connect()
         world.run(0)
         assert sender.inflight <= window
-    sender.set_writable(True)
+    sender.wire.set_flowing(True)
     for _ in range(2 * count + 3):
         world.run(0)
         far.receive()

@@ -202,11 +202,11 @@ def test_runs_hold_their_source_as_messages_do(world: World) -> None:
     sender, counters = make(world, messages=10, overflow="block")
     source = Source()
     send(sender, 0, 12, source)
-    assert source.holds == {sender}
+    assert source.holds == {sender.pressure}
     assert not counters
     sink = opened(sender, window=5)
     world.run(0)
-    assert source.holds == {sender}
+    assert source.holds == {sender.pressure}
     sender.acknowledged([packet.packet_id for packet in sink.packets()])
     assert source.holds == set()
 

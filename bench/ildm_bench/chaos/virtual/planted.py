@@ -66,7 +66,7 @@ def _forgotten_window() -> Any:
     resume = Sender.resume
 
     def forget(self: Sender, session_present: bool = True) -> None:
-        if self.transport is not None and not self.open:
+        if self.wire.transport is not None and not self.open:
             for _ in self._window.take_all():
                 pass
         resume(self, session_present)
