@@ -28,7 +28,7 @@ from ildm.mqtt import (
 if TYPE_CHECKING:
     from ildm.api import Timer
     from ildm.core.broker.parts import BrokerParts
-    from ildm.core.transfer.custody import Way
+    from ildm.core.transfer.custody import Destination
     from ildm.core.transfer.receipt import Receipt
 
 
@@ -262,7 +262,7 @@ class Injector(LocalBroker):
         if receipt is not None and receipt.pressed:
             self._ease(sender, receipt)
 
-    def way(self, index: int, qos: int, messages: int) -> Way:
+    def destination(self, index: int, qos: int, messages: int) -> Destination:
         """How so many messages that this node has custody of get into the broker."""
         self._given += messages
         return self.senders[index % len(self.senders)], qos, 0

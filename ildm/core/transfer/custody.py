@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,12 +21,9 @@ if TYPE_CHECKING:
     from ildm.core.counters import Counters
     from ildm.core.driver import Driver
     from ildm.core.spool import Outlet, Spool, Stored
-    from ildm.core.transfer.receipt import Holdable
-    from ildm.core.transfer.sender import Sender
+    from ildm.core.transfer.queue import Entry
+    from ildm.core.transfer.receipt import Holdable, Receipt
     from ildm.mqtt import MqttError
-
-    Way = tuple[Sender, int, int]
-    """A sender that is to send a message, the QoS, and the priority."""
 
 FREED_SOON = {"process": 0.02, "power": 0.5}
 """Seconds by mode after which it is written that messages have been freed, if nothing else is: what was freed
@@ -33,6 +31,40 @@ and is not known to be comes again after a restart."""
 _SNAPSHOT = struct.Struct("<BI")
 """Version, and bytes of the first of its two parts."""
 _VERSION = 1
+
+
+class Consumer(ABC):
+    """What sends messages of the spool: a sender, as custody knows it."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def spooled(self) -> SpooledQueue:
+        """What waits there."""
+
+    @abstractmethod
+    def send_frames(
+        self,
+        frames: bytes,
+        size: int,
+        source: Holdable | None = None,
+        receipt: Receipt | None = None,
+        priority: int = 0,
+    ) -> None:
+        """Send a run of MQTT 5 PUBLISH frames, QoS 0 or 1 and without properties, ``size`` bytes each.
+
+        All have one topic, and neither DUP nor RETAIN. With a ``receipt`` the packet identifiers in them are
+        those it is to be told when they are disposed of; else they do not count.
+        """
+
+    @abstractmethod
+    def send_entry(self, entry: Entry, source: Holdable | None = None) -> None:
+        """Send one message."""
+
+
+Destination = tuple[Consumer, int, int]
+"""Who is to send a message, the QoS, and the priority."""
 
 
 class State(NamedTuple):
@@ -210,7 +242,7 @@ class Custody:
         self,
         frames: bytes,
         size: int,
-        ways: Iterable[Way],
+        destinations: Iterable[Destination],
         turn: int,
         identity: Identity | None = None,
         again: Identity | None = None,
@@ -224,16 +256,16 @@ class Custody:
             identity = self.number(count)
         frames = with_ids(frames, size, id_offset(frames), 1)
         record = made(Record, (frames, count, identity, turn, NEVER, again))
-        lsn, held = self._append(record, ways)
-        for sender, _, priority in held:
-            deposit = Deposit(self, sender.outlet, lsn, identity, again)
-            sender.send_frames(frames, size, None, deposit, priority)
+        lsn, held = self._append(record, destinations)
+        for consumer, _, priority in held:
+            deposit = Deposit(self, consumer.spooled.outlet, lsn, identity, again)
+            consumer.send_frames(frames, size, None, deposit, priority)
         return lsn
 
     def take(
         self,
         message: Publish,
-        ways: Iterable[Way],
+        destinations: Iterable[Destination],
         turn: int,
         expires_at: float | None,
         identity: Identity | None = None,
@@ -256,23 +288,24 @@ class Custody:
         )
         expires = NEVER if expires_at is None else self.calendar.date() + expires_at - self.driver.now()
         record = Record(packet.encode(Version.V5), 1, identity, turn, expires, again)
-        lsn, held = self._append(record, ways)
-        for sender, qos, priority in held:
-            deposit = Deposit(self, sender.outlet, lsn, identity, again)
-            sender.send_entry(sender.make_entry(packet, qos, expires_at, deposit, priority))
+        lsn, held = self._append(record, destinations)
+        for consumer, qos, priority in held:
+            queue = consumer.spooled
+            deposit = Deposit(self, queue.outlet, lsn, identity, again)
+            consumer.send_entry(queue.make(packet, qos, expires_at, deposit, priority))
         return lsn
 
-    def _append(self, record: Record, ways: Iterable[Way]) -> tuple[int, list[Way]]:
-        """Write a record; answers its LSN, and for which senders it is in memory."""
+    def _append(self, record: Record, destinations: Iterable[Destination]) -> tuple[int, list[Destination]]:
+        """Write a record; answers its LSN, and for whom it is in memory."""
         size = len(record.frames)
-        held: list[Way] = []
+        held: list[Destination] = []
         deliveries = []
-        for way in ways:
-            sender, qos, priority = way
-            queue = sender.spooled
+        for destination in destinations:
+            consumer, qos, priority = destination
+            queue = consumer.spooled
             takes = queue.takes(size, priority)
             if takes:
-                held.append(way)
+                held.append(destination)
             else:
                 queue.passed_over(priority)
             deliveries.append(queue.delivery(qos, priority, takes))

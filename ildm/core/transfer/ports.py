@@ -9,7 +9,7 @@ from ildm.api import Link
 
 if TYPE_CHECKING:
     from ildm.config import LinkConfig
-    from ildm.core.transfer.custody import Way
+    from ildm.core.transfer.custody import Destination
     from ildm.core.transfer.receipt import Holdable, Receipt
     from ildm.core.transfer.rules import LinkRules
     from ildm.core.transfer.sender import Sender
@@ -85,5 +85,5 @@ class LocalBroker(ABC):
         """Inject one message; ``receipt`` is told when it is disposed of."""
 
     @abstractmethod
-    def way(self, index: int, qos: int, messages: int) -> Way:
+    def destination(self, index: int, qos: int, messages: int) -> Destination:
         """How so many messages that this node has custody of get into the broker."""

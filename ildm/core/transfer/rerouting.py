@@ -324,23 +324,23 @@ class Rerouting(Generic[OneLink]):
         custody, deposit = self.custody, entry.receipt
         assert isinstance(deposit, Deposit)
         targets = self._targets(entry, hop)
-        ways = [
+        destinations = [
             (link.senders[index % len(link.senders)], min(qos, link.config.qos), priority)
             for link, qos, priority in targets
             if min(qos, link.config.qos) and link.kept and link is not but
         ]
-        if not ways:
+        if not destinations:
             return bool(targets)  # what crosses at QoS 0 only has done so, or never will
         if custody.full and not self._has_place(targets):
             return False
         again = custody.number_again(entry.count)
         if entry.message is not None:
             origin = Origin(deposit.identity, None).at(entry.packet_id - 1)
-            custody.take(entry.message, ways, index, entry.expires_at, origin.identity, again)
+            custody.take(entry.message, destinations, index, entry.expires_at, origin.identity, again)
         else:
             frames = entry.waiting_frames
             origin = Origin(deposit.identity, None).at(first_place(frames))
-            custody.take_run(frames, len(frames) // entry.count, ways, index, origin.identity, again)
+            custody.take_run(frames, len(frames) // entry.count, destinations, index, origin.identity, again)
         self.counters["link_rerouted"] += entry.count
         return True
 

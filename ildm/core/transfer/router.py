@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ildm.core.driver import Driver
     from ildm.core.plugin.dispatch import Dispatch
     from ildm.core.spool import Identity, Outlet
-    from ildm.core.transfer.custody import Custody, Way
+    from ildm.core.transfer.custody import Custody, Destination
     from ildm.core.transfer.inbound import Inbound
     from ildm.core.transfer.ports import LocalBroker, Neighbor, Targets
     from ildm.core.transfer.receipt import Holdable
@@ -253,20 +253,20 @@ class Router:
     ) -> None:
         """The same for messages that have one ``turn`` in the round-robin."""
         count = len(frames) // size
-        ways = [self.injector.way(index, 1, count)] if here else []
+        destinations = [self.injector.destination(index, 1, count)] if here else []
         for link, qos, priority in route:
             senders = link.senders
             sender = senders[turn % len(senders)]
             if not min(qos, link.config.qos):
                 sender.send_frames(*frames_to_qos_0(frames, size), None, None, priority)
             elif link.kept:
-                ways.append((sender, 1, priority))
+                destinations.append((sender, 1, priority))
             else:
                 sender.send_frames(frames, size, source, None, priority)
-        if ways:
-            lsn = custody.take_run(frames, size, ways, turn, origin.identity, origin.again)
+        if destinations:
+            lsn = custody.take_run(frames, size, destinations, turn, origin.identity, origin.again)
             if receipt is not None:
-                custody.withhold(lsn, Withheld(receipt, _outlets(ways), count, 0, frames, size))
+                custody.withhold(lsn, Withheld(receipt, _outlets(destinations), count, 0, frames, size))
         elif receipt is not None:
             receipt.settle_run(frames, size)
 
@@ -404,13 +404,13 @@ class Router:
             else:
                 message = judged
         withheld = custody.full
-        ways: Sequence[Way] = ()
+        destinations: Sequence[Destination] = ()
         lsn = 0
         if found:
-            injected = [self.injector.way(index, message.qos, 1)] if here else []
-            lsn, ways = self._deposit(custody, message, source, index, None, origin, injected)
-        if withheld and ways:
-            custody.withhold(lsn, Withheld(receipt, _outlets(ways), 1, packet_id))
+            injected = [self.injector.destination(index, message.qos, 1)] if here else []
+            lsn, destinations = self._deposit(custody, message, source, index, None, origin, injected)
+        if withheld and destinations:
+            custody.withhold(lsn, Withheld(receipt, _outlets(destinations), 1, packet_id))
         else:
             receipt.passed(packet_id)
 
@@ -422,9 +422,9 @@ class Router:
         index: int,
         holder: Holdable | None,
         origin: Origin = UNKNOWN,
-        ways: Sequence[Way] = (),
-    ) -> tuple[int, Sequence[Way]]:
-        """Take a message of QoS 1 or 2 upon this node: for links and for other ``ways``.
+        destinations: Sequence[Destination] = (),
+    ) -> tuple[int, Sequence[Destination]]:
+        """Take a message of QoS 1 or 2 upon this node: for links and for other ``destinations``.
 
         ``holder`` is made to wait when there is no room. Answers the LSN of the record, and who is to have
         it.
@@ -435,26 +435,26 @@ class Router:
         else:
             route, turn = self._ask_each(message, source, index)
         expires_at = self.expiry(message)
-        ways = list(ways)
+        destinations = list(destinations)
         for link, qos, priority in route:
             # a retained message keeps its QoS: the far broker serves it to later subscribers with it
             wanted = message.qos if message.retain else min(message.qos, qos)
             wanted = min(wanted, link.config.qos if link.rules is None else link.most_qos(message.topic) or 0)
             if wanted and link.kept:
-                ways.append((link.senders[turn % len(link.senders)], wanted, priority))
+                destinations.append((link.senders[turn % len(link.senders)], wanted, priority))
             else:
                 link.send(message, wanted, turn, expires_at, holder, priority)
         self.counters["transferred_out"] += len(route)
-        if not ways:
+        if not destinations:
             return 0, ()
         try:
-            lsn = custody.take(message, ways, turn, expires_at, *origin)
+            lsn = custody.take(message, destinations, turn, expires_at, *origin)
         except EncodeError:
             self.counters["link_dropped_not_encodable"] += 1
             return 0, ()
         if holder is not None and custody.full:
             custody.hold(holder)
-        return lsn, ways
+        return lsn, destinations
 
     def publish(
         self, message: Publish, index: int, holder: Holdable | None, stamp: Stamp | None = None
@@ -543,8 +543,8 @@ class Router:
         self.counters["transferred_in"] += 1
         if self.custody is not None and message.qos:
             try:
-                ways = [self.injector.way(0, message.qos, 1)]
-                self.custody.take(message, ways, 0, self.expiry(here), identity)
+                destinations = [self.injector.destination(0, message.qos, 1)]
+                self.custody.take(message, destinations, 0, self.expiry(here), identity)
             except EncodeError:
                 self.counters["injection_dropped_not_encodable"] += 1
         else:
@@ -565,14 +565,14 @@ class Router:
                 frame, _ = frames_to_qos_0(frame, len(frame))
         self.counters["transferred_in"] += 1
         if custody is not None and frame[0] != PUBLISH:
-            custody.take_run(frame, len(frame), [self.injector.way(0, 1, 1)], 0, identity)
+            custody.take_run(frame, len(frame), [self.injector.destination(0, 1, 1)], 0, identity)
         else:
             self.injector.send_frames(frame, len(frame), 0, None)
         return True
 
 
-def _outlets(ways: Iterable[Way]) -> list[Outlet]:
-    return [sender.outlet for sender, _, _ in ways]
+def _outlets(destinations: Iterable[Destination]) -> list[Outlet]:
+    return [consumer.spooled.outlet for consumer, _, _ in destinations]
 
 
 def _at_most(message: Publish, qos: int) -> Publish:

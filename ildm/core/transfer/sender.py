@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from ildm.core.frames import PUBLISH, frames_to_qos_0, id_offset, runs_of
-from ildm.core.spool import Outlet, Waiting
+from ildm.core.spool import Waiting
 from ildm.core.transfer.allowance import Allowance
 from ildm.core.transfer.back_pressure import BackPressure, QueueLimits
+from ildm.core.transfer.custody import Consumer, Custody
 from ildm.core.transfer.disk_gate import DUP, PUBLISH_2, RETAIN
 from ildm.core.transfer.poison_isolation import PoisonIsolation
 from ildm.core.transfer.queue import Backlog, Entry, Queue, RunEntry
@@ -27,14 +28,13 @@ if TYPE_CHECKING:
     from ildm.core.counters import Counters
     from ildm.core.declared import Left
     from ildm.core.driver import Driver, Transport
-    from ildm.core.transfer.custody import Custody
     from ildm.core.transfer.spooled_queue import SpooledQueue
 
 FLUSHED = 256 << 10
 """Bytes written at once from a queue."""
 
 
-class Sender:
+class Sender(Consumer):
     """See the module; ``name`` begins the names of its counters (``link`` or ``injection``)."""
 
     __slots__ = (
@@ -50,7 +50,6 @@ class Sender:
         "limits",
         "name",
         "open",
-        "outlet",
         "passed_by",
         "pressure",
         "queue",
@@ -77,10 +76,6 @@ class Sender:
         if queue is not None:
             self.queue = queue
         self._spooled = queue
-        self.outlet: Outlet
-        """Of the spool; only with a queue that has one."""
-        if queue is not None:
-            self.outlet = queue.outlet
         self.open = False
         """Messages may be sent: the session is established and, on a link, part of the cooperation."""
         self.passed_by = False
@@ -109,12 +104,6 @@ class Sender:
     def kept(self) -> bool:
         """The spool keeps what is for this sender."""
         return self._spooled is not None
-
-    def make_entry(
-        self, message: Publish, qos: int, expires_at: float | None, receipt: Receipt, priority: int
-    ) -> Entry:
-        """What waits here for one message of the spool."""
-        return self.spooled.make(message, qos, expires_at, receipt, priority)
 
     # the session beneath ----------------------------------------------------------------------
 
@@ -188,11 +177,6 @@ class Sender:
         receipt: Receipt | None = None,
         priority: int = 0,
     ) -> None:
-        """Send a run of MQTT 5 PUBLISH frames, QoS 0 or 1 and without properties, ``size`` bytes each.
-
-        All have one topic, and neither DUP nor RETAIN. With a ``receipt`` the packet identifiers in them are
-        those it is to be told when they are disposed of; else they do not count.
-        """
         count = len(frames) // size
         ready = self.open and self.wire.writable and not self.queue and not self.isolation.active
         if frames[0] != PUBLISH:
@@ -237,7 +221,6 @@ class Sender:
         self.send_entry(Entry(b"", 1, message, qos, expires_at, receipt, priority), source)
 
     def send_entry(self, entry: Entry, source: Holdable | None = None) -> None:
-        """Send one message."""
         ready = self.open and self.wire.writable and not self.queue and not self.isolation.active
         if not (ready and self._transmit(entry)):
             self._enqueue(entry, source)

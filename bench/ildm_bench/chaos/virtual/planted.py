@@ -18,7 +18,7 @@ from ildm_bench.chaos.drawing import Scale
 
 if TYPE_CHECKING:
     from ildm.core.spool import Record
-    from ildm.core.transfer.custody import Way
+    from ildm.core.transfer.custody import Destination
 
 LATE = 0.5
 """Seconds."""
@@ -78,8 +78,11 @@ def _acknowledged_while_blocked() -> Any:
     """What is for a neighbour or broker that takes nothing now is acknowledged all the same, and not kept."""
     append = Custody._append
 
-    def only_open(self: Custody, record: Record, ways: Iterable[Way]) -> tuple[int, list[Way]]:
-        return append(self, record, [way for way in ways if way[0].open])
+    def only_open(
+        self: Custody, record: Record, destinations: Iterable[Destination]
+    ) -> tuple[int, list[Destination]]:
+        is_open = [each for each in destinations if isinstance(each[0], Sender) and each[0].open]
+        return append(self, record, is_open)
 
     return patch.object(Custody, "_append", only_open)
 
