@@ -483,28 +483,9 @@ class LinkSession(BaseSession):
             case Publish():
                 if packet.topic.startswith(CONTROL):
                     self.cooperation.control_message(link, packet.topic, packet.payload, self.index)
-                    return
-                origin = inbound.introduced.take(1) if packet.qos else UNKNOWN
-                if not link.state.takes:  # neither taken nor acknowledged
-                    self.parts.counters["link_blocked_messages"] += 1
-                    return
-                receipt = None
-                if packet.qos and packet.packet_id is not None:
-                    if not inbound.take(packet.packet_id, packet.qos, packet.dup, len(frame)):
-                        return
-                    receipt = inbound.receipt
-                try:
-                    if link.rules is not None and not packet.topic.startswith("$"):
-                        edge = Admitting(self.parts, link, self.index, link.rules)
-                        found = edge.message(packet, frame, receipt, origin)
-                        if found is None:
-                            return
-                        packet, frame, receipt, origin = found
-                    self.cooperation.message_arrived(self, link, packet, frame, receipt, origin)
-                except MqttError:
-                    if receipt is not None and packet.packet_id is not None:
-                        inbound.give_back(packet.packet_id)
-                    raise
+                else:
+                    self._message(packet, frame, link, inbound)
+                return
             case PubAck():
                 sender.on_puback(packet.packet_id, packet.reason_code)
             case PubRec():
@@ -522,22 +503,48 @@ class LinkSession(BaseSession):
             case PingResp():
                 pass
             case Disconnect():
-                text = packet.properties.get(Property.REASON_STRING, f"reason 0x{packet.reason_code:02X}")
-                removed = packet.reason_code == ReasonCode.ADMINISTRATIVE_ACTION
-                kind = "removed" if removed else "disconnected"
-                said = dict(packet.properties.get(Property.USER_PROPERTY, ()))
-                if said.get("refusal") == SAME_BROKER:
-                    kind = SAME_BROKER
-                    self.manager.same_broker_told(self, link, said.get("broker", ""))
-                self.refusal = Refusal(kind, str(text), ReasonCode.UNSPECIFIED_ERROR)
-                if packet.reason_code in BLAMES:
-                    sender.isolation.hung_up()
-                self.close()
+                self._disconnected(packet, link, sender)
             case _:
                 raise ProtocolViolation(f"{type(packet).__name__} on a link", clause="MQTT-4.13")
-        type_ = PacketType(frame[0] >> 4)
-        if type_ is not PacketType.PUBLISH:
-            self.parts.dispatch.arrived(Source.LINK, self, type_, frame)
+        self.parts.dispatch.arrived(Source.LINK, self, PacketType(frame[0] >> 4), frame)
+
+    def _message(self, packet: Publish, frame: bytes, link: NeighborLink, inbound: Inbound) -> None:
+        """Take a transferred message, unless it has come before."""
+        origin = inbound.introduced.take(1) if packet.qos else UNKNOWN
+        if not link.state.takes:  # neither taken nor acknowledged
+            self.parts.counters["link_blocked_messages"] += 1
+            return
+        receipt = None
+        if packet.qos and packet.packet_id is not None:
+            if not inbound.take(packet.packet_id, packet.qos, packet.dup, len(frame)):
+                return
+            receipt = inbound.receipt
+        try:
+            if link.rules is not None and not packet.topic.startswith("$"):
+                edge = Admitting(self.parts, link, self.index, link.rules)
+                found = edge.message(packet, frame, receipt, origin)
+                if found is None:
+                    return
+                packet, frame, receipt, origin = found
+            self.cooperation.message_arrived(self, link, packet, frame, receipt, origin)
+        except MqttError:
+            if receipt is not None and packet.packet_id is not None:
+                inbound.give_back(packet.packet_id)
+            raise
+
+    def _disconnected(self, packet: Disconnect, link: NeighborLink, sender: Sender) -> None:
+        """The neighbour ends the session, and says why."""
+        text = packet.properties.get(Property.REASON_STRING, f"reason 0x{packet.reason_code:02X}")
+        removed = packet.reason_code == ReasonCode.ADMINISTRATIVE_ACTION
+        kind = "removed" if removed else "disconnected"
+        said = dict(packet.properties.get(Property.USER_PROPERTY, ()))
+        if said.get("refusal") == SAME_BROKER:
+            kind = SAME_BROKER
+            self.manager.same_broker_told(self, link, said.get("broker", ""))
+        self.refusal = Refusal(kind, str(text), ReasonCode.UNSPECIFIED_ERROR)
+        if packet.reason_code in BLAMES:
+            sender.isolation.hung_up()
+        self.close()
 
     def ping(self) -> None:
         if self.sender is not None:
