@@ -94,7 +94,7 @@ class Term(NamedTuple):
         return "/".join(source), "/".join(image)
 
 
-class Way(NamedTuple):
+class RuleVerdict(NamedTuple):
     """Under which name messages on a topic go on, and with which QoS at most."""
 
     name: str
@@ -134,10 +134,10 @@ class Side:
         self._hits = [0] * (max((term.rule for term in terms), default=0) + 2) if hits is None else hits
         self.growth = max((_growth(term) for term in terms if term.allows), default=0)
         """Bytes by which a frame may grow."""
-        self._verdicts: dict[bytes, tuple[Way | None, int]] = {}
+        self._verdicts: dict[bytes, tuple[RuleVerdict | None, int]] = {}
         self._flushed = flushed
 
-    def find(self, topic: bytes) -> Way | None:
+    def find(self, topic: bytes) -> RuleVerdict | None:
         """What is to become of messages on a topic; None: they are denied.
 
         Raises:
@@ -145,7 +145,7 @@ class Side:
         """
         return self._verdict(topic)[0]
 
-    def decide(self, topic: bytes, count: int = 1) -> Way | None:
+    def decide(self, topic: bytes, count: int = 1) -> RuleVerdict | None:
         """The same for so many messages that are there. Raises: as :meth:`find`."""
         way, rule = self._verdict(topic)
         self._hits[rule] += count
@@ -155,7 +155,7 @@ class Side:
         """The place of the rule that decides; -1: none matches. Raises: as :meth:`find`."""
         return self._verdict(topic)[1]
 
-    def _verdict(self, topic: bytes) -> tuple[Way | None, int]:
+    def _verdict(self, topic: bytes) -> tuple[RuleVerdict | None, int]:
         """With the place of the rule that decides; -1: none does."""
         try:
             return self._verdicts[topic]
@@ -168,7 +168,7 @@ class Side:
                 self._verdicts[topic] = verdict
             return verdict
 
-    def _find(self, topic: bytes) -> tuple[Way | None, int]:
+    def _find(self, topic: bytes) -> tuple[RuleVerdict | None, int]:
         try:
             name = topic.decode()
         except UnicodeDecodeError:
@@ -180,7 +180,7 @@ class Side:
         encoded = image.encode()
         if not term.allows or image.startswith("$") or len(encoded) > MAX_TOPIC:
             return None, term.rule
-        return Way(image, term.qos, encoded, image != name), term.rule
+        return RuleVerdict(image, term.qos, encoded, image != name), term.rule
 
     def sources(self, topic_filter: str) -> dict[str, int]:
         """Filters, with their QoS at most, of all names whose images a filter matches; of some more, where
@@ -212,7 +212,7 @@ class Side:
         found = [source for source in self.sources(name) if self.find(source.encode()) is not None]
         return found[0] if len(found) == 1 else None
 
-    def run(self, topic: bytes, frames: bytes, size: int) -> tuple[Way, bytes, int] | None:
+    def run(self, topic: bytes, frames: bytes, size: int) -> tuple[RuleVerdict, bytes, int] | None:
         """A run of MQTT 5 frames without properties as it goes on, with the size of one; None: denied."""
         way = self.decide(topic, len(frames) // size)
         if way is None:
