@@ -42,7 +42,7 @@ DELETION_QOS = 1
 """With it a deletion is repeated to those who have missed it."""
 
 
-class Entry(NamedTuple):
+class RetainedValue(NamedTuple):
     """The newest of a topic. It is kept as a frame of MQTT 5 with its stamp: many small properties would
     take twenty times as much."""
 
@@ -105,8 +105,8 @@ class Retained:
         self.clock = HybridClock(driver, limits.clock_skew)
         self.contention = Contention(driver.now, CONTESTED, self._contested_forgotten)
         self.releases = Releases(driver.now, self.newest, self.contention)
-        self.values: dict[str, Entry] = {}
-        self.deletions: dict[str, Entry] = {}
+        self.values: dict[str, RetainedValue] = {}
+        self.deletions: dict[str, RetainedValue] = {}
         self.bytes = 0
         """Taken by the values."""
         self.deletion_bytes = 0
@@ -383,7 +383,7 @@ class Retained:
         before = self._remove(topic)
         if repeated is None and before is not None:
             repeated = before.repeated
-        self.values[topic] = entry = Entry(stamp, frame, expires_at, repeated=repeated)
+        self.values[topic] = entry = RetainedValue(stamp, frame, expires_at, repeated=repeated)
         self.bytes += _size(topic, entry)
         for view in self._views:
             view.put(topic, stamp)
@@ -418,7 +418,7 @@ class Retained:
             repeated = before.repeated
         if expires_at is None:  # saved before deletions had one
             expires_at = self.driver.now() + self.expiry
-        self.deletions[topic] = entry = Entry(stamp, b"", expires_at, over, repeated)
+        self.deletions[topic] = entry = RetainedValue(stamp, b"", expires_at, over, repeated)
         self.deletion_bytes += _size(topic, entry)
         for view in self._views:
             view.put(topic, None)
@@ -433,7 +433,7 @@ class Retained:
             self.forget(next(iter(self.deletions)))
             self.counters["retained_deletions_forgotten"] += 1
 
-    def _remove(self, topic: str) -> Entry | None:
+    def _remove(self, topic: str) -> RetainedValue | None:
         entry = self.values.pop(topic, None)
         stamp = None
         if entry is not None:
@@ -533,5 +533,5 @@ class Retained:
         self.counters["retained_checks_forgotten"] += 1
 
 
-def _size(topic: str, entry: Entry) -> int:
+def _size(topic: str, entry: RetainedValue) -> int:
     return len(entry.frame) + 4 * len(topic) + OVERHEAD
