@@ -17,8 +17,8 @@ from ildm.core.driver import NO_DESCRIPTOR
 from ildm.core.host.kept import saved_states
 from ildm.core.host.node_api import PluginApi
 from ildm.core.host.parts import HostParts
+from ildm.core.link.link_store import LinkStore
 from ildm.core.link.manager import LinkManager
-from ildm.core.link.memory import Memory
 from ildm.core.link.parts import LinkParts
 from ildm.core.local.ack_gate import Told
 from ildm.core.local.admission import Admission
@@ -40,7 +40,7 @@ from ildm.core.status import NodeState
 from ildm.core.timing import Timings
 from ildm.core.transfer.contention import ABSENCE
 from ildm.core.transfer.custody import Custody
-from ildm.core.transfer.retained import Retained
+from ildm.core.transfer.retained import RetainedStore
 from ildm.core.transfer.router import Router
 from ildm.mqtt import ConnAck, Connect, MqttError, OverLimit, Publish
 
@@ -113,7 +113,9 @@ class Node(ClientEvents):
         limits = config.limits
         self.dispatch = Dispatch(driver, self.counters, limits.hook_warn, limits.decision_timeout)
         expiry = config.link.expiry
-        self.retained = Retained(driver, node_id, config.limits, self.counters, store, expiry, self.calendar)
+        self.retained = RetainedStore(
+            driver, node_id, config.limits, self.counters, store, expiry, self.calendar
+        )
         connect_timeout = config.broker.connect_timeout
         self.loop_guard = LoopGuard(
             driver, self.brokers, connect_timeout, self.counters, self.broker_reachable
@@ -177,7 +179,7 @@ class Node(ClientEvents):
             retained=self.retained,
             injector=self.injector,
             events=self,
-            memory=None if self.has_overlay else Memory(store, self.algorithm_name or ""),
+            memory=None if self.has_overlay else LinkStore(store, self.algorithm_name or ""),
             custody=self.custody,
         )
         self.links = LinkManager(links, link_secret)

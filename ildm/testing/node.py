@@ -43,7 +43,7 @@ from ildm.core.plugin.arguments import (
     checked_ways,
 )
 from ildm.core.status import NodeState
-from ildm.core.transfer.retained import Retained
+from ildm.core.transfer.retained import RetainedStore
 from ildm.core.transfer.stamps import stamped
 from ildm.mqtt import (
     Connect,
@@ -204,7 +204,7 @@ class SimNode(Keeper):
         self.ranked = False
         """Some message had another priority than 0."""
         self._random: Random | None = None
-        self._retained: Retained | None = None
+        self._retained: RetainedStore | None = None
         self._turn = -1
         self.clients: dict[str, SimClient] = {}
         self.algorithm = made = algorithm(self, config)
@@ -400,11 +400,11 @@ class SimNode(Keeper):
             self._route(remote, link, turn)
 
     @property
-    def memory(self) -> Retained:
+    def memory(self) -> RetainedStore:
         """The retained messages this node remembers; made when first needed."""
         if self._retained is None:
             clock: Any = _Clock(self.kernel)
-            self._retained = Retained(clock, self.node_id, LIMITS, Counters(), clock, LINK.expiry)
+            self._retained = RetainedStore(clock, self.node_id, LIMITS, Counters(), clock, LINK.expiry)
         return self._retained
 
     # NodeApi ----------------------------------------------------------------------------------

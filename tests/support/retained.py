@@ -8,7 +8,7 @@ from ildm.api import Stamp
 from ildm.config import LimitsConfig
 from ildm.core.calendar import Calendar
 from ildm.core.counters import Counters
-from ildm.core.transfer.retained import Retained
+from ildm.core.transfer.retained import RetainedStore
 from ildm.mqtt import Property, Publish
 from ildm.testing.virtual.driver import WorldDriver
 from ildm.testing.virtual.store import MemoryStore
@@ -46,9 +46,11 @@ class Memory:
         self.limits = LimitsConfig(**limits)
         self.retained = self.again()
 
-    def again(self, calendar: Calendar | None = None) -> Retained:
+    def again(self, calendar: Calendar | None = None) -> RetainedStore:
         """The memory of the next life of the node."""
-        retained = Retained(self.driver, "n", self.limits, self.counters, self.store, self.expiry, calendar)
+        retained = RetainedStore(
+            self.driver, "n", self.limits, self.counters, self.store, self.expiry, calendar
+        )
         retained.restore()
         self.retained = retained
         return retained

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ildm.core.plugin.dispatch import Dispatch
     from ildm.core.session import BaseSession
     from ildm.core.transfer.custody import Custody
-    from ildm.core.transfer.retained import Retained
+    from ildm.core.transfer.retained import RetainedStore
     from ildm.mqtt import MqttError, Publish
 
 
@@ -47,7 +47,7 @@ class BrokerParts:
         counters: Counters,
         dispatch: Dispatch,
         brokers: BrokerChoice,
-        retained: Retained,
+        retained: RetainedStore,
         custody: Custody | None,
         password: str | None,
         cooperates: bool,

@@ -1,4 +1,4 @@
-"""Retained messages on their way into the local broker: in the end it has the newest.
+"""RetainedStore messages on their way into the local broker: in the end it has the newest.
 
 Between the arrival of a message and its turn in an injection sender a local client may have set a newer
 value: the older one then goes to live subscribers only, without the retain flag. A broker applies a message
@@ -19,7 +19,7 @@ from ildm.mqtt import Property
 
 if TYPE_CHECKING:
     from ildm.core.transfer.receipt import Receipt
-    from ildm.core.transfer.retained import Retained
+    from ildm.core.transfer.retained import RetainedStore
     from ildm.core.transfer.sender import Sender
     from ildm.mqtt import Publish
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class RetainedOrder:
     """What the injection senders have to know of each other."""
 
-    def __init__(self, retained: Retained, senders: Sequence[Sender]) -> None:
+    def __init__(self, retained: RetainedStore, senders: Sequence[Sender]) -> None:
         self.retained = retained
         self.senders = senders
         self.unreleased: dict[str, list[RetainedEntry]] = {}

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ildm.core.plugin.dispatch import Dispatch
     from ildm.core.status import NodeState
     from ildm.core.transfer.custody import Custody
-    from ildm.core.transfer.retained import Retained
+    from ildm.core.transfer.retained import RetainedStore
     from ildm.core.transfer.router import Router
 
 
@@ -31,7 +31,7 @@ class HostParts:
     state: NodeState
     dispatch: Dispatch
     custody: Custody | None
-    retained: Retained
+    retained: RetainedStore
     router: Router
     injector: Injector
     links: LinkManager

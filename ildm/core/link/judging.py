@@ -64,7 +64,7 @@ def _wrong_node(answers: str, expected: str) -> Refusal:
     return Refusal("wrong-node", text, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, answers)
 
 
-class Judge:
+class HelloJudge:
     """Decides about neighbours in the handshake, and says what this node answers.
 
     Args:

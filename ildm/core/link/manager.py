@@ -16,7 +16,7 @@ from ildm.core.link.cooperation import Cooperation
 from ildm.core.link.dialer import Dialer, Neighbor, address_of
 from ildm.core.link.handshake import Terms
 from ildm.core.link.hello import Hello, Refusal, link_key
-from ildm.core.link.judging import Judge
+from ildm.core.link.judging import HelloJudge
 from ildm.core.link.link import NeighborLink
 from ildm.core.link.membership import Membership, OpenMembership
 from ildm.core.link.on_demand import OnDemand
@@ -74,7 +74,7 @@ class LinkManager:
         self.cooperation.start_gate = self.start_gate
         self.advertised = self.membership.address
         """Where other nodes reach this one."""
-        self.judge = Judge(parts, self.links, self.membership, lambda: self.peer, self._replace_session)
+        self.judge = HelloJudge(parts, self.links, self.membership, lambda: self.peer, self._replace_session)
         self.turned_away = TurnedAway(parts.driver, parts.counters)
         self._inbound: dict[LinkSession, str] = {}
         """Connections from outside which are in the handshake, the oldest first, with their hosts."""

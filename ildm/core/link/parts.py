@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from ildm.core.broker.injection import Injector
     from ildm.core.counters import Counters
     from ildm.core.driver import Driver
-    from ildm.core.link.memory import Memory
+    from ildm.core.link.link_store import LinkStore
     from ildm.core.plugin.dispatch import Dispatch
     from ildm.core.transfer.custody import Custody
-    from ildm.core.transfer.retained import Retained
+    from ildm.core.transfer.retained import RetainedStore
     from ildm.core.transfer.router import Router
 
 
@@ -42,9 +42,9 @@ class LinkParts:
     counters: Counters
     dispatch: Dispatch
     router: Router
-    retained: Retained
+    retained: RetainedStore
     injector: Injector
     events: LinkEvents
-    memory: Memory | None
+    memory: LinkStore | None
     """What outlives a restart; None where nothing does."""
     custody: Custody | None

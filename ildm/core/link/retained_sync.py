@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ildm.core.counters import Counters
     from ildm.core.driver import Driver
     from ildm.core.link.link import NeighborLink
-    from ildm.core.transfer.retained import Retained
+    from ildm.core.transfer.retained import RetainedStore
     from ildm.mqtt import Publish
 
 BATCH = 100
@@ -76,7 +76,7 @@ class Exchange:
 class RetainedSync:
     """Compares with the neighbours of a node."""
 
-    def __init__(self, driver: Driver, retained: Retained, counters: Counters, interval: float) -> None:
+    def __init__(self, driver: Driver, retained: RetainedStore, counters: Counters, interval: float) -> None:
         self.driver = driver
         self.retained = retained
         self.counters = counters

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from ildm.core.link.cooperation import Cooperation
     from ildm.core.link.dialer import Neighbor
     from ildm.core.link.handshake import Terms
-    from ildm.core.link.judging import Judge
+    from ildm.core.link.judging import HelloJudge
     from ildm.core.link.link import NeighborLink
     from ildm.core.link.parts import LinkParts
     from ildm.core.transfer.inbound import Inbound
@@ -93,7 +93,7 @@ class Owner(Protocol):
     def terms(self) -> Terms: ...
 
     @property
-    def judge(self) -> Judge: ...
+    def judge(self) -> HelloJudge: ...
 
     @property
     def links(self) -> Mapping[str, NeighborLink]: ...

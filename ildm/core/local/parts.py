@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ildm.core.session import BaseSession
     from ildm.core.timing import Timings
     from ildm.core.transfer.custody import Custody
-    from ildm.core.transfer.retained import Retained
+    from ildm.core.transfer.retained import RetainedStore
     from ildm.core.transfer.router import Router
     from ildm.mqtt import ConnAck, Connect, MqttError, PacketType
 
@@ -105,7 +105,7 @@ class ClientParts:
         router: Router,
         injector: Injector,
         custody: Custody | None,
-        retained: Retained,
+        retained: RetainedStore,
         brokers: BrokerChoice,
         loop_guard: LoopGuard,
         start_gate: StartGate,

@@ -77,7 +77,7 @@ class Judged(NamedTuple):
     """It carried a node's stamp."""
 
 
-class Retained:
+class RetainedStore:
     """The newest retained message, or deletion, of each topic.
 
     Args:

@@ -13,7 +13,7 @@ from ildm.core.transfer.deposit import Withheld
 from ildm.core.transfer.identity import UNKNOWN, Origin
 from ildm.core.transfer.inbound import NeighborReceipt
 from ildm.core.transfer.mixed import Mixed
-from ildm.core.transfer.retained import Retained
+from ildm.core.transfer.retained import RetainedStore
 from ildm.core.transfer.stamps import stamped
 from ildm.core.transfer.watch import LOCAL
 from ildm.mqtt import (
@@ -55,7 +55,7 @@ class Router:
         counters: Counters,
         cache_size: int,
         round_robin: Literal["publisher", "message"],
-        retained: Retained,
+        retained: RetainedStore,
         injector: LocalBroker,
         has_overlay: bool = False,
         custody: Custody | None = None,

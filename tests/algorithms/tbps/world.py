@@ -21,7 +21,7 @@ from ildm.core.plugin.arguments import (
     check_overlay,
 )
 from ildm.core.tables import Key, Row, Table
-from ildm.core.transfer.retained import Retained
+from ildm.core.transfer.retained import RetainedStore
 from ildm.core.transfer.stamps import stamped
 from ildm.mqtt import Property, Publish, Version, decode, topic_matches
 from ildm.testing.keeping import Disk, Keeping
@@ -116,7 +116,7 @@ class Node(FakeApi):
         """Filter -> client -> QoS."""
         self.expiry = LinkConfig().expiry
         clock: Any = Clock(world)
-        self.memory = Retained(clock, node_id, LimitsConfig(), Counters(), clock, self.expiry)
+        self.memory = RetainedStore(clock, node_id, LimitsConfig(), Counters(), clock, self.expiry)
         self.broker: dict[str, Publish] = {}
         """Retained messages of the local broker."""
         self.deliveries: list[Delivery] = []

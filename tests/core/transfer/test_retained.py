@@ -10,7 +10,7 @@ from ildm.api import Stamp
 from ildm.config import Address, LimitsConfig
 from ildm.core.counters import Counters
 from ildm.core.tables import RETAINED
-from ildm.core.transfer.retained import Retained
+from ildm.core.transfer.retained import RetainedStore
 from ildm.core.transfer.stamps import stamped, take_stamp
 from ildm.mqtt import Property, Publish, Version
 from ildm.testing.virtual.driver import WorldDriver
@@ -104,10 +104,10 @@ def test_the_stamp_does_not_reach_clients(world: World) -> None:
     assert (packet.retain, packet.properties) == (True, {})
 
 
-def make(**limits: int) -> tuple[Retained, Counters, MemoryStore]:
+def make(**limits: int) -> tuple[RetainedStore, Counters, MemoryStore]:
     counters, store = Counters(), MemoryStore()
     return (
-        Retained(WorldDriver(World(), "n"), "n", LimitsConfig(**limits), counters, store, 1e6),
+        RetainedStore(WorldDriver(World(), "n"), "n", LimitsConfig(**limits), counters, store, 1e6),
         counters,
         store,
     )

@@ -29,7 +29,7 @@ class Remembered(NamedTuple):
     """See :attr:`NeighborLink.behind` and ``unsure``."""
 
 
-class Memory:
+class LinkStore:
     """Saves what changes as it changes.
 
     Args:
