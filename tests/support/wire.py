@@ -41,8 +41,12 @@ class Ends:
         self.parts = site.node.local
         self.client, self.broker = Pipe(), Pipe()
         self.errors: list[Any] = []
+        self.went_on = 0
         session = BaseSession(site.node.driver)
         session.connection_made(self.client)
-        self.wire = ClientWire(self.parts, session, self.errors.append, lambda: None)
+        self.wire = ClientWire(self.parts, session, self.errors.append, self._go_on)
         self.wire.broker = BaseSession(site.node.driver)
         self.wire.broker.connection_made(self.broker)
+
+    def _go_on(self) -> None:
+        self.went_on += 1
