@@ -11,9 +11,9 @@ from ildm.core.broker.broker_choice import BrokerChoice
 from ildm.core.broker.injection import Injector
 from ildm.core.broker.loop_guard import LoopGuard
 from ildm.core.broker.parts import BrokerParts
+from ildm.core.broker.reach import Reach
 from ildm.core.calendar import Calendar
 from ildm.core.counters import Counters
-from ildm.core.driver import NO_DESCRIPTOR
 from ildm.core.host.kept import saved_states
 from ildm.core.host.node_api import PluginApi
 from ildm.core.host.parts import HostParts
@@ -99,10 +99,6 @@ class Node(ClientEvents):
         self.state = NodeState()
         self.started_at = driver.wall()
         self.sessions: set[ClientSession] = set()
-        self.broker_down_reason: str | None = None
-        self.broker_since = self.started_at
-        """Unix time at which the broker was found to be there, or not."""
-        self._told_down: dict[Address, str] = {}
         self.algorithm_name = plugins.algorithm.name if plugins.algorithm else None
         self.custody: Custody | None = None
         """What survives this node of messages that cross; None: nothing does."""
@@ -117,9 +113,15 @@ class Node(ClientEvents):
             driver, node_id, config.limits, self.counters, store, expiry, self.calendar
         )
         connect_timeout = config.broker.connect_timeout
-        self.loop_guard = LoopGuard(
-            driver, self.brokers, connect_timeout, self.counters, self.broker_reachable
+        self.reach = Reach(
+            driver,
+            self.counters,
+            self.dispatch,
+            self.brokers,
+            lambda: self.injector.broker_is_there(),  # noqa: PLW0108 - it is not there yet
+            self.admission.out_of_descriptors,
         )
+        self.loop_guard = LoopGuard(driver, self.brokers, connect_timeout, self.counters, self.reach)
         self.broker = BrokerParts(
             node_id,
             config,
@@ -128,6 +130,7 @@ class Node(ClientEvents):
             self.counters,
             self.dispatch,
             self.brokers,
+            self.reach,
             self.retained,
             self.custody,
             broker_password,
@@ -215,6 +218,7 @@ class Node(ClientEvents):
             custody=self.custody,
             retained=self.retained,
             brokers=self.brokers,
+            reach=self.reach,
             loop_guard=self.loop_guard,
             start_gate=self.links.start_gate,
             clients=self.clients,
@@ -391,34 +395,6 @@ class Node(ClientEvents):
         """Where the broker is dialed."""
         return self.brokers.current
 
-    def broker_reachable(self, reason: str | None) -> None:
-        """The broker was reached (None) or not; logged when that changes."""
-        reason = self.loop_guard.reason or reason
-        if reason == NO_DESCRIPTOR:
-            self.admission.out_of_descriptors()
-            return
-        if reason is None:
-            self._told_down.clear()
-        if reason == self.broker_down_reason:
-            return
-        if reason is None or self.broker_down_reason is None:
-            self.broker_since = self.driver.wall()
-        self.broker_down_reason = reason
-        address = self.broker_address
-        if reason is None:
-            self.driver.log("info", "broker reachable", broker=str(address))
-            self.injector.broker_is_there()
-        elif self._told_down.get(address) != reason:
-            self._told_down[address] = reason
-            self.driver.log("warning", "broker unavailable", broker=str(address), reason=reason)
-
-    def broker_missed(self, address: Address, reason: str) -> None:
-        """There was no way to the broker at one of its addresses: perhaps the next one is used now."""
-        if address == self.broker_address:
-            self.broker_reachable(reason)
-        if reason != NO_DESCRIPTOR:
-            self.brokers.failed(address)
-
     def _try_next_broker(self) -> None:
         self.injector.broker_moved()
 
@@ -436,12 +412,6 @@ class Node(ClientEvents):
         for session in left:
             if session.paired is not None:
                 session.paired.abort()
-
-    def broker_failed(self, session: BaseSession, error: MqttError) -> None:
-        """The broker has sent what cannot be MQTT."""
-        self.counters["malformed_from_broker"] += 1
-        self.driver.log("error", "broker broke the protocol", clause=error.clause, error=str(error))
-        self.dispatch.call("on_recv_failure", session, error)
 
     def left_will(self, topic: str, payload: bytes) -> bool:
         """Whether a client of this node has left such a will."""

@@ -57,7 +57,7 @@ class Health:
         node = self.node
         if not node.router.active:
             return self._known
-        return None if node.injector.connected else node.broker_down_reason or "not connected yet"
+        return None if node.injector.connected else node.reach.down_reason or "not connected yet"
 
     def broker(self, done: Callable[[str | None], None]) -> None:
         """``done`` gets the same once it is known."""
@@ -76,7 +76,7 @@ class Health:
 
         def answered(reason: str | None) -> None:
             if reason is not None:
-                node.broker_missed(address, reason)
+                node.reach.missed(address, reason)
                 if tries > 1 and node.broker_address != address:
                     self._knock(tries - 1)
                     return
@@ -85,7 +85,7 @@ class Health:
         node.driver.dial(address, _Knock(answered), PATIENCE)
 
     def _answered(self, reason: str | None) -> None:
-        self._known = reason or self.node.loop_guard.reason
+        self._known = reason or self.node.reach.loop
         self._known_until = self.node.driver.now() + REMEMBERED
         asking, self._asking = self._asking, []
         for done in asking:

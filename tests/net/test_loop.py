@@ -34,7 +34,7 @@ async def test_a_circle_through_a_proxy_ends(tmp_path: Path) -> None:
         writer.close()
         assert proxy.accepted < 100
         assert server.node.counters["broker_loops"] == 1
-        assert "leads back to this node" in str(server.node.broker_down_reason)
+        assert "leads back to this node" in str(server.node.reach.down_reason)
     finally:
         await server.stop()
         await proxy.close()

@@ -37,7 +37,7 @@ async def test_a_killed_broker_comes_back(sites: Sites, kind: str, algorithm: st
     client = await here.connect(keep_alive=0)
     await asyncio.to_thread(broker.kill)
     await client.wait_closed()
-    await until(lambda: here.node.broker_down_reason is not None)
+    await until(lambda: here.node.reach.down_reason is not None)
     for version, code in ((Version.V31, 3), (Version.V311, 3), (Version.V5, 0x88)):
         refused = await here.connect(version=version, accepted=False)
         assert refused.connack.reason_code == code
@@ -65,7 +65,7 @@ async def test_messages_wait_for_the_far_broker(sites: Sites, algorithm: str, to
     await settled(here, there)
     await subscriber.disconnect()
     await asyncio.to_thread(broker.stop)
-    await until(lambda: there.node.broker_down_reason is not None)
+    await until(lambda: there.node.reach.down_reason is not None)
     for qos in (1, 2):
         await publisher.publish_all(topic_root, [b"%d %d" % (qos, n) for n in range(20)], qos)
     await until(lambda: there.node.injector.queued_messages == 40)

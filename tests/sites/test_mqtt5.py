@@ -126,7 +126,7 @@ async def test_message_expiry_is_counted_down_while_the_far_broker_is_down(
     await settled(here, there)
     await away.disconnect()
     await asyncio.to_thread(broker.stop)
-    await until(lambda: there.node.broker_down_reason is not None)
+    await until(lambda: there.node.reach.down_reason is not None)
     publisher = await here.connect(version=V5)
     for name, seconds in (("short", 1), ("long", 60)):
         await publisher.publish(f"{topic_root}/{name}", b"x", 1, properties={EXPIRY: seconds})
@@ -362,7 +362,7 @@ async def test_capabilities_of_the_far_broker_bind_the_injection(sites: Sites, t
     assert [m.payload for m in got] == [b"kept", *numbers]
     assert {m.qos for m in got} == {1}
     assert there.node.counters["injection_retain_dropped"] == 1
-    assert there.node.broker_down_reason is None
+    assert there.node.reach.down_reason is None
     await publisher.publish(topic_root, b"", 1, retain=True)
 
 

@@ -67,7 +67,7 @@ async def test_what_waited_for_a_broker_does_not_overwrite_what_was_set_there_me
     publisher = await here.connect()
     topics = [f"{topic_root}/{n}" for n in range(TOPICS)]
     await asyncio.to_thread(broker.kill)
-    await until(lambda: there.node.broker_down_reason is not None)
+    await until(lambda: there.node.reach.down_reason is not None)
     for topic in topics:
         await publisher.publish(topic, b"older", 1, retain=True)
     await until(lambda: there.node.injector.queued_messages == TOPICS)

@@ -70,5 +70,5 @@ class AskingSession(BaseSession):
                 if self.status is SessionStatus.ESTABLISHED:
                     self._packet(frame)
         except MqttError as error:
-            self.injector.parts.events.broker_failed(self, error)
+            self.injector.parts.reach.broke_protocol(self, error)
             self.abort()

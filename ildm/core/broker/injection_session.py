@@ -168,7 +168,7 @@ class InjectionSession(BaseSession):
 
     def dial_failed(self, reason: str, why: Unreachable = Unreachable.NO_ANSWER) -> None:
         super().dial_failed(reason)
-        self.injector.parts.events.broker_missed(self.address, reason)
+        self.injector.parts.reach.missed(self.address, reason)
         self._absent = True
         self.injector.broker_absent()
         self.rival.explained()
@@ -190,7 +190,7 @@ class InjectionSession(BaseSession):
             for frame in self._framer.feed(data):
                 self._packet(frame)
         except MqttError as error:
-            self.injector.parts.events.broker_failed(self, error)
+            self.injector.parts.reach.broke_protocol(self, error)
             self._refusal = str(error)
             self.close()
 
@@ -303,7 +303,7 @@ class InjectionSession(BaseSession):
         self.sender.wire.set_flowing(self.writable)
         keep_alive = self._keep_alive_of(packet)
         self._timer = self.driver.call_later(keep_alive * 0.7, self._ping, keep_alive)
-        parts.events.broker_reachable(None)
+        parts.reach.found(None)
         parts.brokers.reached(self.address)
         parts.dispatch.session_established(self)
         self.sender.resume(packet.session_present)
@@ -366,7 +366,7 @@ class InjectionSession(BaseSession):
             self.injector.parts.counters["broker_sessions_taken"] += 1
             self._refusal = self.rival.reason(now)
         reason = self._refusal or (str(exc) if exc else "the broker closed the node's own session")
-        self.injector.parts.events.broker_reachable(reason)
+        self.injector.parts.reach.found(reason)
         if taken:
             self._again(self.rival.pause())
         elif judged and (sent or accused) and self._at_once < AT_ONCE:

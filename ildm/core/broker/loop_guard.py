@@ -18,6 +18,7 @@ from ildm.mqtt import Connect, Disconnect, PacketType, Version
 
 if TYPE_CHECKING:
     from ildm.core.broker.broker_choice import BrokerChoice
+    from ildm.core.broker.reach import Reach
     from ildm.core.counters import Counters
     from ildm.core.driver import Driver
 
@@ -28,11 +29,7 @@ INTERVAL = 10.0
 
 
 class LoopGuard:
-    """One per node.
-
-    Args:
-        found: called with the reason for people when the loop is found, and with None when it has gone.
-    """
+    """One per node."""
 
     def __init__(
         self,
@@ -40,15 +37,13 @@ class LoopGuard:
         brokers: BrokerChoice,
         connect_timeout: float,
         counters: Counters,
-        found: Callable[[str | None], None],
+        reach: Reach,
     ) -> None:
         self.driver = driver
         self.brokers = brokers
         self.connect_timeout = connect_timeout
         self.counters = counters
-        self.reason: str | None = None
-        """Why the broker cannot be reached; None as long as no loop is known."""
-        self._found = found
+        self.reach = reach
         self._unanswered: dict[int, int] = {}
         self._question: Question | None = None
         self._next = 0.0
@@ -76,10 +71,9 @@ class LoopGuard:
         if question is None or client_id != question.client_id:
             return False
         question.came_back = True
-        if self.reason is None:
+        if self.reach.loop is None:
             self.counters["broker_loops"] += 1
-            self.reason = f"{self.brokers.current} leads back to this node: see broker.address"
-            self._found(self.reason)
+            self.reach.looped(f"{self.brokers.current} leads back to this node: see broker.address")
         return True
 
     def suspect(self) -> None:
@@ -91,11 +85,10 @@ class LoopGuard:
 
     def _told(self, came_back: bool) -> None:
         self._question = None
-        if self.reason is None:
+        if self.reach.loop is None:
             return
         if not came_back:
-            self.reason = None
-            self._found(None)
+            self.reach.looped(None)
             return
         self.driver.call_later(INTERVAL, self.suspect)
 

@@ -7,26 +7,17 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from ildm.config import Address, Config
     from ildm.core.broker.broker_choice import BrokerChoice
+    from ildm.core.broker.reach import Reach
     from ildm.core.counters import Counters
     from ildm.core.driver import Driver, Store
     from ildm.core.plugin.dispatch import Dispatch
-    from ildm.core.session import BaseSession
     from ildm.core.transfer.custody import Custody
     from ildm.core.transfer.retained import RetainedStore
-    from ildm.mqtt import MqttError, Publish
+    from ildm.mqtt import Publish
 
 
 class BrokerEvents(Protocol):
-    """What the node is told of its broker, and asked about it."""
-
-    def broker_reachable(self, reason: str | None) -> None:
-        """The broker has answered; or a reason, for people, why it serves nobody."""
-
-    def broker_missed(self, address: Address, reason: str) -> None:
-        """Nobody has answered at an address of the broker."""
-
-    def broker_failed(self, session: BaseSession, error: MqttError) -> None:
-        """The broker has sent what cannot be MQTT."""
+    """What the node is asked about its clients' values, and told of the broker's."""
 
     def left_will(self, topic: str, payload: bytes) -> bool:
         """Whether a client of this node has left such a will."""
@@ -47,6 +38,7 @@ class BrokerParts:
         counters: Counters,
         dispatch: Dispatch,
         brokers: BrokerChoice,
+        reach: Reach,
         retained: RetainedStore,
         custody: Custody | None,
         password: str | None,
@@ -60,6 +52,7 @@ class BrokerParts:
         self.counters = counters
         self.dispatch = dispatch
         self.brokers = brokers
+        self.reach = reach
         self.retained = retained
         self.custody = custody
         """What survives this node of messages that cross; None: nothing does."""

@@ -114,12 +114,12 @@ class VersionProbe(BaseSession):
                     self.write(Disconnect().encode(self.version))
                 self._outcome = outcome
         except MqttError as error:
-            self.injector.parts.events.broker_failed(self, error)
+            self.injector.parts.reach.broke_protocol(self, error)
         self.close()
 
     def dial_failed(self, reason: str, why: Unreachable = Unreachable.NO_ANSWER) -> None:
         super().dial_failed(reason)
-        self.injector.parts.events.broker_missed(self.address, reason)
+        self.injector.parts.reach.missed(self.address, reason)
         self._absent = True
         self._again()
 
@@ -149,14 +149,14 @@ class VersionProbe(BaseSession):
                 self.dial()
             else:
                 self.version = Version.V5
-                self.injector.parts.events.broker_reachable(refused_in_every_version(self._outcome))
+                self.injector.parts.reach.found(refused_in_every_version(self._outcome))
                 self._again()
         elif self._outcome is not None and self.injector.ids.refused(self.client_id, self._outcome):
             self.dial()
         else:
             if self._outcome is not None:
                 reason = own_session_refused(self._outcome)
-                self.injector.parts.events.broker_reachable(reason)
+                self.injector.parts.reach.found(reason)
                 if self._outcome in CANNOT_SERVE:
                     self.injector.parts.brokers.failed(self.address)
             self._again()

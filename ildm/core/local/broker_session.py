@@ -102,7 +102,7 @@ class BrokerSession(BaseSession):
         if not self.paired.is_open:  # the client has gone, or was sent away, meanwhile
             self.abort()
             return
-        self.parts.events.broker_reachable(None)
+        self.parts.reach.found(None)
         now = self.driver.now()
         self.parts.timings.connect.observe(now - self._asked_at)
         self._asked_at = now
@@ -119,7 +119,7 @@ class BrokerSession(BaseSession):
     def dial_failed(self, reason: str, why: Unreachable = Unreachable.NO_ANSWER) -> None:
         super().dial_failed(reason)
         parts = self.parts
-        parts.events.broker_missed(self.address, reason)
+        parts.reach.missed(self.address, reason)
         if self.paired.transport is None:
             return
         if parts.broker_address != self.address and self._tried < len(parts.brokers.addresses):
@@ -162,7 +162,7 @@ class BrokerSession(BaseSession):
                 self.parts.dispatch.deliver()
         except MqttError as error:
             # the broker has sent what cannot be MQTT: nothing after it can be understood
-            self.parts.events.broker_failed(self, error)
+            self.parts.reach.broke_protocol(self, error)
             self.close()
             self.paired.close()
 

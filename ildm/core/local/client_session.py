@@ -297,7 +297,7 @@ class ClientSession(BaseSession):
             # the id is that of the node's own session, which it would take over
             self._refuse(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, ConnectReturnCode.IDENTIFIER_REJECTED)
             return
-        if guard.is_own(packet.client_id) or guard.reason is not None:
+        if guard.is_own(packet.client_id) or guard.reach.loop is not None:
             self.broker_unavailable()
             return
         known = self.parts.clients.records.get(packet.client_id)

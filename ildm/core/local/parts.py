@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ildm.core.broker.broker_choice import BrokerChoice
     from ildm.core.broker.injection import Injector
     from ildm.core.broker.loop_guard import LoopGuard
+    from ildm.core.broker.reach import Reach
     from ildm.core.counters import Counters
     from ildm.core.driver import Driver
     from ildm.core.link.start_gate import StartGate
@@ -52,18 +53,6 @@ class ClientEvents(ABC):
     @abstractmethod
     def client_failed(self, session: BaseSession, error: MqttError) -> None:
         """A client has sent what the standard forbids, or more than a limit allows."""
-
-    @abstractmethod
-    def broker_reachable(self, reason: str | None) -> None:
-        """The broker was reached; or a reason, for people, why it serves nobody."""
-
-    @abstractmethod
-    def broker_missed(self, address: Address, reason: str) -> None:
-        """Nobody has answered at an address of the broker."""
-
-    @abstractmethod
-    def broker_failed(self, session: BaseSession, error: MqttError) -> None:
-        """The broker has sent what cannot be MQTT."""
 
     @abstractmethod
     def when_told(self, callback: Callable[[], None], persistent: bool, topic_filters: Sequence[str]) -> bool:
@@ -107,6 +96,7 @@ class ClientParts:
         custody: Custody | None,
         retained: RetainedStore,
         brokers: BrokerChoice,
+        reach: Reach,
         loop_guard: LoopGuard,
         start_gate: StartGate,
         clients: ClientRegistry,
@@ -129,6 +119,7 @@ class ClientParts:
         """What survives this node of messages that cross; None: nothing does."""
         self.retained = retained
         self.brokers = brokers
+        self.reach = reach
         self.loop_guard = loop_guard
         self.start_gate = start_gate
         self.clients = clients

@@ -157,7 +157,7 @@ def snapshot(view: LiveView, status: Row, sites: Sites, waits: list[str], lately
             for key in ("node_id", "version", "algorithm", "filters", "status", "uptime", "listen")
         },
         "ready": not waits,
-        "broker": {**status["broker"], "since": node.broker_since},
+        "broker": {**status["broker"], "since": node.reach.since},
         **{key: status[key] for key in ("clients", "persistent_sessions", "links", "queues", "state")},
         "queue_limit": node.config.link.queue_bytes,
         "spool": {
@@ -184,7 +184,7 @@ def problems(
     if not node.accepting:
         yield problem("warn", "node", node.node_id, "stopping", None, "it drains, and takes no more clients")
     if not broker["connected"]:
-        yield problem("bad", "broker", broker["address"], "down", node.broker_since, broker["reason"])
+        yield problem("bad", "broker", broker["address"], "down", node.reach.since, broker["reason"])
     elif waits and node.accepting:
         yield problem("bad", "node", node.node_id, "not ready", None, "; ".join(waits))
     for line in status["clock"]:

@@ -162,12 +162,12 @@ def test_a_silent_broker_is_given_up_and_dialed_again(world: World) -> None:
     world.listen(Address("b", 3), lambda: broker.connection())
     site.start()
     world.run(30)
-    assert site.node.broker_down_reason == "no answer to CONNECT"
+    assert site.node.reach.down_reason == "no answer to CONNECT"
     assert not site.node.injector.senders[0].open
     del broker.connection
     world.run(30)
     assert site.node.injector.connected
-    assert site.node.broker_down_reason is None
+    assert site.node.reach.down_reason is None
 
 
 def test_a_broker_that_gives_the_session_to_another_client_is_not_hurried(world: World) -> None:
@@ -181,7 +181,7 @@ def test_a_broker_that_gives_the_session_to_another_client_is_not_hurried(world:
     connection.transport.close()
     world.run(1)
     reason = "another client uses this node's client id 'ildm-b-0' at the broker: is a second node named 'b'?"
-    assert site.node.broker_down_reason == site.node.injector.contested == reason
+    assert site.node.reach.down_reason == site.node.injector.contested == reason
     assert site.node.counters["broker_sessions_taken"] == 1
     world.run(3)
     assert broker.connects == []

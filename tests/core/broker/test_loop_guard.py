@@ -62,7 +62,7 @@ def test_a_circle_is_noticed_and_ends(circle: str, client_id: str, version: Vers
     found = [node for node in nodes if node.counters["broker_loops"]]
     assert found
     for node in found:
-        assert node.broker_down_reason == f"{node.broker_address} leads back to this node: see broker.address"
+        assert node.reach.down_reason == f"{node.broker_address} leads back to this node: see broker.address"
         assert "broker unavailable" in events(node)
     assert all(node.counters["broker_unavailable"] < 3 * SUSPICIOUS for node in nodes)
     world.run(60)
@@ -76,7 +76,7 @@ def test_the_nodes_own_sessions_find_it_without_any_client() -> None:
     world = World()
     node = node_before(world, "a", "a:1", "pf")
     world.run(60)
-    assert node.broker_down_reason == "a:1 leads back to this node: see broker.address"
+    assert node.reach.down_reason == "a:1 leads back to this node: see broker.address"
     assert events(node).count("broker unavailable") <= 2
     assert len(node.sessions) <= 2
 
@@ -92,7 +92,7 @@ def test_it_goes_on_when_the_circle_is_broken() -> None:
     assert node.counters["broker_loops"] + other.counters["broker_loops"] >= 1
     world.listen(Address("b", 1), MiniBroker().connection)
     world.run(3 * INTERVAL)
-    assert node.broker_down_reason is None
+    assert node.reach.down_reason is None
     client = connect(world, "a")
     world.run(1)
     assert answer(client) == 0
@@ -111,6 +111,6 @@ def test_a_crowd_of_equal_clients_is_no_circle() -> None:
     world.run(INTERVAL)
     assert len(seen) == 201
     assert sum(client_id.startswith("ildm-loop-") for client_id in seen) == 1
-    assert node.broker_down_reason is None
+    assert node.reach.down_reason is None
     assert node.counters["broker_loops"] == 0
     assert len(node.sessions) == 200

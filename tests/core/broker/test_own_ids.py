@@ -97,7 +97,7 @@ def test_other_refusals_change_none(code: int) -> None:
 def test_a_broker_of_letters_and_digits_gets_what_crosses(protocol: str, speaks_5: bool) -> None:
     world = World()
     a, b = sites(world, protocol=protocol, speaks_5=speaks_5, link={"sessions": 2})
-    assert b.node.broker_down_reason is None
+    assert b.node.reach.down_reason is None
     own = {each.client_id for each in b.broker.connections}
     assert len(own) == 3
     assert own <= b.node.injector.client_ids
@@ -161,7 +161,7 @@ def test_a_broker_that_takes_neither_gets_both_in_turn() -> None:
     seen = connects(site)
     site.broker.crash()
     world.run(100)
-    assert "client identifier not valid" in str(site.node.broker_down_reason)
+    assert "client identifier not valid" in str(site.node.reach.down_reason)
     kinds = [is_plain(each) for each in seen]
     assert kinds == [bool(n % 2) for n in range(len(kinds))]
     assert 10 <= len(seen) <= 60, "pauses grow as on any refusal"

@@ -36,7 +36,7 @@ def test_the_node_says_why_its_session_was_refused(code: int) -> None:
     site.broker.refuse_with = code
     site.broker.crash()
     world.run(30)
-    reason = site.node.broker_down_reason
+    reason = site.node.reach.down_reason
     assert reason is not None
     assert f"0x{code:02X}" in reason
     assert "broker.username" in reason

@@ -109,7 +109,7 @@ def test_the_version_is_found(
     site.node.injector.publish(Publish(topic="t", payload=b"x"), 0, None, None)
     world.run(1)
     assert broker.topics() == ["t"]
-    assert site.node.broker_down_reason is None
+    assert site.node.reach.down_reason is None
 
 
 @pytest.mark.parametrize("downtime", [0.5, 5, 50, 500])
@@ -141,7 +141,7 @@ def test_a_broker_that_accepts_no_version_is_asked_patiently_and_reported(
     # never both versions over and over without a pause
     assert all(later - sooner > 0.1 for sooner, later in zip(broker.times, broker.times[2:], strict=False))
     assert len(broker.connects) < 200
-    assert site.node.broker_down_reason == f"the broker accepts the node's own session in no version: {why}"
+    assert site.node.reach.down_reason == f"the broker accepts the node's own session in no version: {why}"
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_wrong_credentials_are_reported_and_decide_nothing(
     site, broker = probed(world, answer)
     assert site.node.injector.version is None
     assert broker.versions[-1] is spoken
-    assert site.node.broker_down_reason == (
+    assert site.node.reach.down_reason == (
         f"the broker refused the node's own session with code 0x{refusal[3]:02X}: not authorized;"
         " see broker.username and the access rules of the broker, which may be about the node's own client"
         " identifiers (ildm-...), too"
@@ -170,7 +170,7 @@ def test_wrong_credentials_are_reported_and_decide_nothing(
     world.run(60)
     assert {sender.wire.version for sender in site.node.injector.senders} == {spoken}
     assert site.node.injector.connected
-    assert site.node.broker_down_reason is None
+    assert site.node.reach.down_reason is None
 
 
 def test_a_broker_that_is_not_there_yet(world: World) -> None:
@@ -180,7 +180,7 @@ def test_a_broker_that_is_not_there_yet(world: World) -> None:
     site.algorithm = "pf"
     site.start()
     world.run(5)
-    assert site.node.broker_down_reason == "a:3: connection refused"
+    assert site.node.reach.down_reason == "a:3: connection refused"
     world.listen(Address("a", 3), broker.connection)
     world.run(30)
     assert site.node.injector.version is V5

@@ -125,7 +125,7 @@ def test_a_dial_without_a_descriptor_is_not_the_brokers_fault(world: World) -> N
     refused = site.client("2")
     world.run(1)
     assert [packet.reason_code for packet in refused.got(ConnAck)] == [3]
-    assert site.node.broker_down_reason is None
+    assert site.node.reach.down_reason is None
     assert site.node.counters["out_of_descriptors"] == 1
     assert len(refusals(site)) == 1
 
