@@ -96,8 +96,13 @@ class Decisions:
         if passed:
             self._wire.relay(passed)
         self._parts.dispatch.deliver()
-        if self.awaited is None:
+        if not self.is_waiting:
             self._wire.go_on()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a decision is awaited: compiled code takes an attribute for None that it has set to None."""
+        return self.awaited is not None
 
     def client_gone(self) -> None:
         """The client has gone: what it has sent still counts, if that is decided in time."""
