@@ -101,7 +101,7 @@ class Decisions:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a decision is awaited: compiled code takes an attribute for None that it has set to None."""
+        """Whether a decision is awaited: compiled code takes for None what it has set to None itself."""
         return self.awaited is not None
 
     def client_gone(self) -> None:
