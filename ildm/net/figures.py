@@ -103,7 +103,7 @@ def _plain(node: Node, view: LiveView, ready: bool, broker_up: bool) -> Iterator
         metrics.BROKER_QUEUE: injector.queued_messages,
         metrics.BROKER_QUEUE_BYTES: sum(sender.queued_bytes for sender in injector.senders),
         metrics.BROKER_QUEUE_LIMIT: limit,
-        metrics.LINKS_ON_DEMAND: sum(link.on_demand for link in node.links.cooperating),
+        metrics.LINKS_ON_DEMAND: sum(link.on_demand for link in node.links.cooperation.active),
         metrics.LINK_QUEUE_LIMIT: limit,
         metrics.SPOOL_MESSAGES: spool["messages"],
         metrics.SPOOL_BYTES: spool["disk_bytes"],

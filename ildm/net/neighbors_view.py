@@ -57,7 +57,7 @@ def link_row(link: NeighborLink, neighbor: Neighbor | None) -> dict[str, Any]:
         "dropped": link.dropped,
         "interest": len(link.interest),
         "announced": len(link.announced),
-        "clock_skew": link.skew,
+        "clock_skew": link.clock.skew,
         "on_demand": link.on_demand,
         "saved": neighbor.saved if neighbor is not None else False,
     }

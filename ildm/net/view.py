@@ -124,7 +124,7 @@ class LiveView:
             "sessions_unknown": node.clients.unknown,
             "links": {
                 **{state: states.count(state) for state in ("active", "blocked", "down", "refused")},
-                "on_demand": sum(link.on_demand for link in node.links.cooperating),
+                "on_demand": sum(link.on_demand for link in node.links.cooperation.active),
             },
             "queues": self._queues(),
             "state": {

@@ -354,7 +354,7 @@ async def test_capabilities_of_the_far_broker_bind_the_injection(sites: Sites, t
     subscriber = await there.connect(version=V5)
     await subscriber.subscribe((topic_root, 1))
     publisher = await here.connect()
-    assert there.node.injector.senders[0].window == 3
+    assert there.node.injector.senders[0]._window.size == 3
     await publisher.publish(topic_root, b"kept", 2, retain=True)
     numbers = [b"%d" % n for n in range(100)]
     await publisher.publish_all(topic_root, numbers, 2)

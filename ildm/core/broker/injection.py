@@ -16,7 +16,7 @@ from ildm.core.broker.retained_order import RetainedOrder
 from ildm.core.broker.same_broker import SameBroker
 from ildm.core.broker.version_probe import VersionProbe
 from ildm.core.broker.whereabouts import Whereabouts
-from ildm.core.transfer.back_pressure import QueueLimits
+from ildm.core.transfer.back_pressure import limits_of
 from ildm.core.transfer.ports import LocalBroker
 from ildm.core.transfer.queue import Entry
 from ildm.core.transfer.sender import Sender, total
@@ -39,13 +39,7 @@ class Injector(LocalBroker):
         self.parts = parts
         config = parts.config
         count = config.link.sessions
-        limits = QueueLimits(
-            messages=max(1, config.link.queue_messages // count),
-            bytes=max(1, config.link.queue_bytes // count),
-            inflight=config.link.inflight,
-            inflight_bytes=config.link.inflight_bytes,
-            overflow=config.link.overflow,
-        )
+        limits = limits_of(config.link, count)
         self.custody = custody = parts.custody
         self.senders = [
             Sender(

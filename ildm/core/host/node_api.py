@@ -74,7 +74,7 @@ class PluginApi:
 
     @property
     def links(self) -> Sequence[Link]:
-        return tuple(self._parts.links.cooperating)
+        return tuple(self._parts.links.cooperation.active)
 
     @property
     def expiry(self) -> float:

@@ -25,6 +25,36 @@ STEP = 1.0
 """Seconds by which a clock has to leave monotonic time to count as set."""
 
 
+class NeighborClock:
+    """A neighbour's clock, as long as there is a connection."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
+        self._offset: float | None = None
+        """The neighbour's clock less monotonic time here; None: not told."""
+        self.told = 0.0
+        """This node's clock less monotonic time, as the neighbour was told it last."""
+        self.apart = False
+        """It was logged that the clocks of both are apart."""
+
+    def connected(self) -> None:
+        """The hellos have told this node's clock."""
+        self._offset, self.told = None, self.driver.wall() - self.driver.now()
+
+    def lost(self) -> None:
+        """Nothing is heard of it any more."""
+        self._offset = None
+
+    def shows(self, time: int) -> None:
+        """The neighbour has told it, in milliseconds of Unix time."""
+        self._offset = time / 1000 - self.driver.now()
+
+    @property
+    def skew(self) -> float | None:
+        """Seconds that it is ahead, to about a round trip; None: not known."""
+        return None if self._offset is None else self._offset + self.driver.now() - self.driver.wall()
+
+
 class Apart(NamedTuple):
     """A clock that differs from the node's."""
 
@@ -55,7 +85,7 @@ class Clocks:
         """A neighbour's clock was set."""
         if not payload.isdigit() or len(payload) > len(str(LATEST)) or int(payload) > LATEST:
             raise MalformedPacket("malformed message about a clock", clause="MQTT-4.13")
-        link.clock_shows(int(payload))
+        link.clock.shows(int(payload))
         self.look(link)
 
     def tick(self, links: Collection[NeighborLink]) -> None:
@@ -67,18 +97,18 @@ class Clocks:
             self.counters["clock_steps"] += 1
             self.driver.log("info", "the clock was set while the node runs", seconds_forward=round(step))
         for link in links:
-            if link.skew is not None and abs(offset - link.clock_told) > STEP:
-                link.clock_told = offset
+            if link.clock.skew is not None and abs(offset - link.clock.told) > STEP:
+                link.clock.told = offset
                 send_control(link, CLOCK, b"%d" % milliseconds(self.driver.wall()))
             self.look(link)
 
     def look(self, link: NeighborLink) -> None:
         """Log when two clocks come apart, or agree again."""
-        skew = link.skew
+        skew = link.clock.skew
         apart = skew is not None and abs(skew) > TOLERATED
-        if apart == link.clock_apart or skew is None:
+        if apart == link.clock.apart or skew is None:
             return
-        link.clock_apart = apart
+        link.clock.apart = apart
         if apart:
             event = "the clocks of this node and a neighbour are apart"
             self.driver.log("warning", event, neighbor=link.node_id, seconds_ahead=round(skew))
@@ -96,7 +126,7 @@ def milliseconds(wall: float) -> int:
 
 def verdict(links: Collection[NeighborLink]) -> Verdict:
     """Which clocks differ, and whether a majority says that the node's own is wrong."""
-    known = {link.node_id: skew for link in links if (skew := link.skew) is not None}
+    known = {link.node_id: skew for link in links if (skew := link.clock.skew) is not None}
     skews = sorted([0.0, *known.values()])
     middle = skews[len(skews) // 2]
     agree = sum(abs(skew - middle) <= TOLERATED for skew in skews)

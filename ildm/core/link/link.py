@@ -7,11 +7,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ildm.api import Peer
+from ildm.core.link.clocks import NeighborClock
 from ildm.core.link.interest import Announcer, Heard
 from ildm.core.link.state import Stateful
 from ildm.core.link.translation import Translation
 from ildm.core.plugin.arguments import new_filters, old_filters
-from ildm.core.transfer.back_pressure import QueueLimits
+from ildm.core.transfer.back_pressure import limits_of
 from ildm.core.transfer.inbound import Inbound
 from ildm.core.transfer.queue import Entry
 from ildm.core.transfer.receipt import Holdable
@@ -96,12 +97,7 @@ class NeighborLink(Stateful):
         self.unsure = False
         """Some of these are reached on another path by now: what is in the outlets goes round once more
         (:mod:`ildm.core.transfer.rerouting`) before anything is sent."""
-        self._clock: float | None = None
-        """The neighbour's clock less monotonic time here; None: not told."""
-        self.clock_told = 0.0
-        """This node's clock less monotonic time, as the neighbour was told it last."""
-        self.clock_apart = False
-        """It was logged that the clocks of both are apart."""
+        self.clock = NeighborClock(driver)
         self.control: Connection | None = None
         self.open_sessions: list[Connection] = []
         self.ready_sent = 0
@@ -128,14 +124,7 @@ class NeighborLink(Stateful):
         self.answering = False
         """It is to be said that what was heard is known behind this node, too."""
         self.transferred_in = 0
-        self.limits = QueueLimits(
-            messages=max(1, config.queue_messages // sessions),
-            bytes=max(1, config.queue_bytes // sessions),
-            inflight=config.inflight,
-            inflight_bytes=config.inflight_bytes,
-            overflow=config.overflow,
-            delay=config.delay,
-        )
+        self.limits = limits_of(config, sessions, config.delay)
         self._writable = writable
         self.lost: Callable[[Publish], None] | None = None
         """Told of each single message that a queue has thrown away for want of room."""
@@ -190,9 +179,9 @@ class NeighborLink(Stateful):
         self.dialed = session.neighbor is not None
         self.address = session.peer if session.neighbor is None else str(session.neighbor.address)
         self.peer = Peer(hello.node, hello.address)
-        self._clock, self.clock_told = None, self.driver.wall() - self.driver.now()
+        self.clock.connected()
         if hello.time:
-            self.clock_shows(hello.time)
+            self.clock.shows(hello.time)
         self.since, self.reason = self.driver.wall(), None
         self.ready_heard = 0
         self.rival = None
@@ -203,20 +192,10 @@ class NeighborLink(Stateful):
         self.control = session
         self.open_sessions = [session]
 
-    def clock_shows(self, time: int) -> None:
-        """The neighbour has told its clock, in milliseconds of Unix time."""
-        self._clock = time / 1000 - self.driver.now()
-
-    @property
-    def skew(self) -> float | None:
-        """Seconds that the neighbour's clock is ahead, to about a round trip; None: not known."""
-        if self._clock is None or self.control is None:
-            return None
-        return self._clock + self.driver.now() - self.driver.wall()
-
     def disconnect(self, reason: str) -> None:
         """Let go of all sessions; what is routed to the link meanwhile waits."""
         self.control = None
+        self.clock.lost()
         self.hold_down()
         self.since, self.reason = self.driver.wall(), reason
         sessions, self.open_sessions = self.open_sessions, []

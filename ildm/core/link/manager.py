@@ -178,11 +178,6 @@ class LinkManager:
             session.close()
 
     @property
-    def cooperating(self) -> list[NeighborLink]:
-        """Links that are part of the cooperation."""
-        return self.cooperation.active
-
-    @property
     def on_demand(self) -> OnDemand | None:
         """What makes links for data of the algorithm, with topology ``any``."""
         return self.membership.on_demand
@@ -523,6 +518,7 @@ class LinkManager:
             self.parts.injector.same_broker.unlinked(link.node_id)
             del self.links[link.node_id]
         link.control = None
+        link.clock.lost()
         link.open_sessions = []
         self.cooperation.happened(link, LinkEvent.FORGOTTEN, reason)
 

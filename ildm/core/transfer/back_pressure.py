@@ -11,6 +11,7 @@ from ildm.core.transfer.receipt import Holdable
 from ildm.mqtt import Publish
 
 if TYPE_CHECKING:
+    from ildm.config import LinkConfig
     from ildm.core.transfer.wire import Wire
 
 HARD_LIMIT = 2
@@ -29,6 +30,18 @@ class QueueLimits:
     overflow: Literal["drop", "block"] = "drop"
     delay: float = 0.0
     """Seconds, see :attr:`Wire.delay`."""
+
+
+def limits_of(config: LinkConfig, senders: int, delay: float = 0.0) -> QueueLimits:
+    """Of one of so many senders that share the bounds of a link."""
+    return QueueLimits(
+        messages=max(1, config.queue_messages // senders),
+        bytes=max(1, config.queue_bytes // senders),
+        inflight=config.inflight,
+        inflight_bytes=config.inflight_bytes,
+        overflow=config.overflow,
+        delay=delay,
+    )
 
 
 class BackPressure:

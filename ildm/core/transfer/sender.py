@@ -281,11 +281,6 @@ class Sender(Consumer):
         self._window.max_bytes = min(self._window.max_bytes, window_bytes)
 
     @property
-    def window(self) -> int:
-        """So many messages of QoS 1 and 2 may be under way."""
-        return self._window.size
-
-    @property
     def sent(self) -> int:
         return self.wire.sent
 
@@ -318,12 +313,9 @@ class Sender(Consumer):
         if self.idle:
             return True
         at_once = self.open and (self._spooled is None or self._spooled.all_in_memory)
-        return self.owed_only and not at_once
-
-    @property
-    def owed_only(self) -> bool:
-        """All it has are messages which neighbours still have, too."""
-        return self.queue.messages == self.queue.owed_messages and self._window.owed_only
+        # whether all it has are messages which neighbours still have, too
+        owed_only = self.queue.messages == self.queue.owed_messages and self._window.owed_only
+        return owed_only and not at_once
 
     def drain(self) -> None:
         """Send from the queue as far as the session and the window allow."""

@@ -172,7 +172,7 @@ def test_both_ends_tell_of_a_wrong_clock(world: World) -> None:
     a, b = sites(world, "sf", 0, -400 * DAY)
     for site, ahead in ((a, -400 * DAY), (b, 400 * DAY)):
         (link,) = site.node.links.links.values()
-        assert link.skew == pytest.approx(ahead, abs=1)
+        assert link.clock.skew == pytest.approx(ahead, abs=1)
         (event,) = logged(site)
         assert event == (
             "the clocks of this node and a neighbour are apart",
@@ -208,7 +208,7 @@ def test_a_clock_that_is_set_while_a_link_is_open_is_told(world: World, ahead: f
     world.run(11)
     for site in made:
         (link,) = site.node.links.links.values()
-        assert link.skew == pytest.approx(0, abs=1)
+        assert link.clock.skew == pytest.approx(0, abs=1)
         assert said(site) == []
         assert logged(site)[-1][0] == "the clock of a neighbour agrees again"
     before = [site.node.counters["clock_steps"] for site in made]
@@ -224,7 +224,7 @@ def test_nothing_is_known_of_a_neighbour_that_is_not_there(world: World) -> None
     a, b = sites(world, "sf", 0, -400 * DAY)
     b.crash()
     world.run(1)
-    assert [link.skew for link in a.node.links.links.values()] == [None]
+    assert [link.clock.skew for link in a.node.links.links.values()] == [None]
     assert said(a) == []
 
 
@@ -256,7 +256,7 @@ def test_a_neighbour_that_tells_no_time_is_told_none(world: World, monkeypatch: 
     world.run(11)
     for site in made:
         assert site.node.counters["link_unknown_control"] == 0
-        assert [link.skew for link in site.node.links.links.values()] == [None]
+        assert [link.clock.skew for link in site.node.links.links.values()] == [None]
         assert said(site) == []
     set_value(a, "t/2", b"a2")
     world.run(1)
