@@ -186,7 +186,7 @@ class Cooperation:
 
     def _settled(self, link: NeighborLink) -> None:
         """What was for nodes that are elsewhere now has gone there, too."""
-        link.unsure = False
+        link.reroute_pending = False
         link.moved.clear()
         if self.parts.memory is not None:
             self.parts.memory.joined(link)

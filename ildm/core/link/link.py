@@ -93,8 +93,8 @@ class NeighborLink(Stateful):
         """Ids of the nodes that what is in its outlets is for: those behind it in the tree, now or when it
         has last been part of it."""
         self.moved: set[str] = set()
-        """Ids of those that have come behind another link since, while it is ``unsure``."""
-        self.unsure = False
+        """Ids of those that have come behind another link since, while it is ``reroute_pending``."""
+        self.reroute_pending = False
         """Some of these are reached on another path by now: what is in the outlets goes round once more
         (:mod:`ildm.core.transfer.rerouting`) before anything is sent."""
         self.clock = NeighborClock(driver)
@@ -362,13 +362,13 @@ class NeighborLink(Stateful):
     def resume(self, index: int | None = None) -> None:
         """Transfer from now on, or on the session of that index: first what waits, unless that has to go
         another way, too."""
-        if not self.unsure:
+        if not self.reroute_pending:
             for sender in self.senders if index is None else (self.senders[index],):
                 sender.resume()
 
-    def doubt(self) -> None:
+    def hold_for_reroute(self) -> None:
         """What is in the outlets may have to go another way: nothing is sent for now."""
-        self.unsure = True
+        self.reroute_pending = True
         for sender in self.senders:
             sender.suspend()
 
@@ -392,7 +392,7 @@ class NeighborLink(Stateful):
         until it is back. Its interest stays, so that each message is counted."""
         self.boot = 0  # what was under way is dropped, too: both ends begin anew
         self.reason = "away for longer than link.expiry: what is for it is dropped"
-        self.unsure = False
+        self.reroute_pending = False
         self.moved.clear()
         for sender in self.senders:
             sender.given_up = True
@@ -401,7 +401,7 @@ class NeighborLink(Stateful):
     def forget(self, reason: Left, stranded: bool = False) -> None:
         """Leave the cooperation: neither side's interest nor anything queued holds any longer. What is
         ``stranded`` stays in the spool."""
-        self.unsure = False
+        self.reroute_pending = False
         self.behind.clear()
         self.moved.clear()
         for sender in self.senders:

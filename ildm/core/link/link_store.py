@@ -25,8 +25,8 @@ class Remembered(NamedTuple):
     """The address dialed; empty where the neighbour has dialed."""
     interest: Mapping[str, int]
     behind: frozenset[str]
-    unsure: bool
-    """See :attr:`NeighborLink.behind` and ``unsure``."""
+    reroute_pending: bool
+    """See :attr:`NeighborLink.behind` and ``reroute_pending``."""
 
 
 class LinkStore:
@@ -44,7 +44,7 @@ class LinkStore:
         """Also to be told when what is behind it changes."""
         dialed = link.address or "" if link.dialed else ""
         behind = "\n".join(sorted(link.behind))
-        row = (link.age, len(link.senders), self.algorithm, dialed, behind, int(link.unsure))
+        row = (link.age, len(link.senders), self.algorithm, dialed, behind, int(link.reroute_pending))
         self.store.put(COOPERATION, (link.node_id,), row)
 
     def interest_changed(self, link: NeighborLink, changes: Mapping[str, int | None]) -> None:
@@ -61,7 +61,9 @@ class LinkStore:
         """What an earlier life has saved; what makes no sense, or is another algorithm's, is forgotten."""
         interest: dict[str, dict[str, int]] = {}
         nodes: list[Remembered] = []
-        for key, (age, sessions, algorithm, dialed, behind, unsure) in list(self.store.load(COOPERATION)):
+        for key, (age, sessions, algorithm, dialed, behind, reroute_pending) in list(
+            self.store.load(COOPERATION)
+        ):
             (node_id,) = key
             assert isinstance(node_id, str)
             if algorithm != self.algorithm:
@@ -71,7 +73,15 @@ class LinkStore:
                 address = dialed if isinstance(dialed, str) else ""
                 nodes_behind = frozenset(behind.splitlines() if isinstance(behind, str) else ())
                 nodes.append(
-                    Remembered(node_id, age, sessions, address, interest[node_id], nodes_behind, bool(unsure))
+                    Remembered(
+                        node_id,
+                        age,
+                        sessions,
+                        address,
+                        interest[node_id],
+                        nodes_behind,
+                        bool(reroute_pending),
+                    )
                 )
             else:
                 self.store.set_aside(COOPERATION, key, "no link can be so")

@@ -116,8 +116,8 @@ class LinkManager:
             link.reason = "not back since this node has started"
             link.heard.restore(remembered.interest)
             link.behind = set(remembered.behind)
-            if remembered.unsure and link.kept:
-                self.cooperation.rerouting.doubt(link)
+            if remembered.reroute_pending and link.kept:
+                self.cooperation.rerouting.suspend(link)
             self.cooperation.happened(link, LinkEvent.RESTORED)
             self.membership.absent(link)
         self.cooperation.rerouting.take_over(self.links)

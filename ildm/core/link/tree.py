@@ -271,14 +271,14 @@ class TreeMembership(Membership):
                 continue  # it keeps all until it is part of the tree again, or leaves
             others = (nodes for first, nodes in behind.items() if first != link.node_id)
             moved = link.behind & set().union(*others)
-            if link.state is LinkState.ACTIVE and link.idle and not link.unsure:
+            if link.state is LinkState.ACTIVE and link.idle and not link.reroute_pending:
                 # Until a node has told what it wants on its new path, what is for it still comes here.
                 moved = {node for node in moved if self._is_reached(node, asks)}
             elif moved:
-                self.cooperation.rerouting.doubt(link)
+                self.cooperation.rerouting.suspend(link)
             if moved or not here <= link.behind:
                 link.behind = (link.behind - moved) | here
-                link.moved = (link.moved | moved) - here if link.unsure else set()
+                link.moved = (link.moved | moved) - here if link.reroute_pending else set()
                 if self.parts.memory is not None:
                     self.parts.memory.joined(link)
 

@@ -60,7 +60,7 @@ class Neighbor(Link, Protocol):
     ) -> None:
         """Transfer one message on the session whose turn ``index`` is."""
 
-    def doubt(self) -> None:
+    def hold_for_reroute(self) -> None:
         """What is in the outlets may have to go another way: nothing is sent for now."""
 
 

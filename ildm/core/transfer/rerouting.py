@@ -81,7 +81,7 @@ class Stranded:
 
 
 @dataclass(slots=True)
-class Doubt:
+class PendingReroute:
     """What a link has to send may have to go another way, too."""
 
     since: float
@@ -100,7 +100,7 @@ class Rerouting(Generic[OneLink]):
     Args:
         hop: the link that leads to a node now, or None while there is none that carries messages.
         at_rest: whether the tree is, and what was behind a link is reached where it is now.
-        settled: told of a link in doubt that may send again.
+        settled: told of a link that may send again.
         messages, size: bounds for each neighbour, in number and bytes.
         pause: seconds between attempts.
         expiry: seconds after which what has found no path is dropped.
@@ -133,7 +133,7 @@ class Rerouting(Generic[OneLink]):
         self.pause = pause
         self.expiry = expiry
         self._stranded: dict[str, Stranded] = {}
-        self._doubts: dict[OneLink, Doubt] = {}
+        self._pending: dict[OneLink, PendingReroute] = {}
         self._timer: object | None = None
 
     @property
@@ -159,12 +159,12 @@ class Rerouting(Generic[OneLink]):
         stranded.kept += [name for name in kept if name not in stranded.kept]
         self._attempt_in(self.pause)
 
-    def doubt(self, link: OneLink) -> None:
+    def suspend(self, link: OneLink) -> None:
         """Nodes that were behind a link are behind another: what waits for it goes round once more."""
-        if link not in self._doubts:
+        if link not in self._pending:
             self.driver.log("info", "what waits goes round once more", neighbor=link.node_id)
-        link.doubt()
-        before = self._doubts.get(link)
+        link.hold_for_reroute()
+        before = self._pending.get(link)
         under_way = [] if before is None else before.under_way
         known = {deposit for _, deposit, _ in under_way}
         for sender in link.senders:
@@ -173,7 +173,7 @@ class Rerouting(Generic[OneLink]):
                 if isinstance(deposit, Deposit) and deposit not in known:  # else it tells what is retained
                     deposit.pin()
                     under_way.append((entry, deposit, sender.index))
-        self._doubts[link] = Doubt(self.driver.now(), under_way)
+        self._pending[link] = PendingReroute(self.driver.now(), under_way)
         self._attempt_in(self.pause)
 
     def joined(self, link: OneLink) -> None:
@@ -184,16 +184,16 @@ class Rerouting(Generic[OneLink]):
         own = {link.outlet(sender.index) for sender in link.senders}
         if not own.isdisjoint(stranded.kept):
             stranded.kept = [name for name in stranded.kept if name not in own]
-            self.doubt(link)
+            self.suspend(link)
 
     def left(self, link: OneLink) -> None:
         """A link is leaving the cooperation."""
-        doubt = self._doubts.pop(link, None)
-        if doubt is not None:
-            self._send_under_way(link, doubt)
+        pending = self._pending.pop(link, None)
+        if pending is not None:
+            self._send_under_way(link, pending)
 
     def _attempt_in(self, pause: float) -> None:
-        if self._timer is None and (self._stranded or self._doubts):
+        if self._timer is None and (self._stranded or self._pending):
             self._timer = self.driver.call_later(pause, self._attempt)
 
     def take_over(self, links: Collection[str]) -> None:
@@ -219,8 +219,8 @@ class Rerouting(Generic[OneLink]):
     def _attempt(self) -> None:
         self._timer = None
         more = False
-        for link, doubt in list(self._doubts.items()):
-            more |= self._settle(link, doubt)
+        for link, pending in list(self._pending.items()):
+            more |= self._settle(link, pending)
         for node, stranded in list(self._stranded.items()):
             hop = self.hop(node)
             if hop is not None:
@@ -235,40 +235,40 @@ class Rerouting(Generic[OneLink]):
                 del self._stranded[node]
         self._attempt_in(0 if more else self.pause)
 
-    def _settle(self, link: OneLink, doubt: Doubt) -> bool:
+    def _settle(self, link: OneLink, pending: PendingReroute) -> bool:
         """Let a page of what a link has to send go round, once the tree is at rest; whether there is more
         that may go at once."""
         assert self.custody is not None
         if not link.active:
             return False
-        patient = self.driver.now() - max(doubt.since, link.joined_at) < PATIENCE * self.pause
-        if doubt.mark is None:
+        patient = self.driver.now() - max(pending.since, link.joined_at) < PATIENCE * self.pause
+        if pending.mark is None:
             if patient and not self.at_rest(link):
                 return False
-            doubt.mark = self.custody.last
-            self._send_under_way(link, doubt)
+            pending.mark = self.custody.last
+            self._send_under_way(link, pending)
         more = False
         for sender in link.senders:
-            more |= self._send_page(sender.spooled, sender.index, None, doubt.mark)
+            more |= self._send_page(sender.spooled, sender.index, None, pending.mark)
         if more:
             return True
         if self.custody.full:
             if patient:
                 return False
             self.counters["link_not_rerouted"] += link.queued
-        del self._doubts[link]
+        del self._pending[link]
         self.driver.log("info", "what waited went round", neighbor=link.node_id)
         self.settled(link)
         return False
 
-    def _send_under_way(self, link: Neighbor, doubt: Doubt) -> None:
+    def _send_under_way(self, link: Neighbor, pending: PendingReroute) -> None:
         """Let what was under way go round: to the neighbour as well where that has acknowledged it since, as
         who it could not give it to then may be behind it again."""
-        for entry, deposit, index in doubt.under_way:
+        for entry, deposit, index in pending.under_way:
             self._send_round(entry, index, None, but=None if deposit.pinned else link)
-        for _, deposit, _ in doubt.under_way:
+        for _, deposit, _ in pending.under_way:
             deposit.unpin()
-        doubt.under_way.clear()
+        pending.under_way.clear()
 
     def _has_kept(self, stranded: Stranded) -> bool:
         return self.custody is not None and any(map(self.custody.queue, stranded.kept))

@@ -168,7 +168,7 @@ def test_which_nodes_are_behind_a_link_is_known_after_a_restart() -> None:
     behind = {"b": {"b", "c", "d"}}
     assert {n: link.behind for n, link in a.node.links.links.items() if link.in_cooperation} == behind
     b.kill()
-    a.node.links.links["b"].unsure = True
+    a.node.links.links["b"].reroute_pending = True
     assert a.node.links.parts.memory is not None
     a.node.links.parts.memory.joined(a.node.links.links["b"])
     a.kill()
@@ -177,7 +177,11 @@ def test_which_nodes_are_behind_a_link_is_known_after_a_restart() -> None:
     a.store = a.store.copy()
     a.start()
     restored = a.node.links.links["b"]
-    assert (restored.state, restored.behind, restored.unsure) == (LinkState.DOWN, {"b", "c", "d"}, True)
+    assert (restored.state, restored.behind, restored.reroute_pending) == (
+        LinkState.DOWN,
+        {"b", "c", "d"},
+        True,
+    )
 
 
 def test_what_waits_for_a_link_goes_round_when_nodes_behind_it_come_behind_another() -> None:
@@ -196,7 +200,7 @@ def test_what_waits_for_a_link_goes_round_when_nodes_behind_it_come_behind_anoth
     for site in (b, c, d):
         assert sorted(payloads(site)) == list(range(50))
     assert a.node.counters["link_rerouted"] >= 50
-    assert not any(link.unsure for link in a.node.links.links.values())
+    assert not any(link.reroute_pending for link in a.node.links.links.values())
     assert a.node.custody is not None
     assert a.node.custody.state().messages == 0
 
