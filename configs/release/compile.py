@@ -42,7 +42,7 @@ HOT = {
     " rules spool_room unanswered wills wire write_barrier",
     "ildm/core/host": "peer_session",
     "ildm/core/transfer": "allowance back_pressure contention custody deposit disk_gate identity inbound"
-    " introduction mixed poison_isolation ports qos1 queue receipt resumption router rules sender silence"
+    " message_ids mixed poison_isolation ports qos1 queue receipt resumption router rules sender silence"
     " spooled_queue stamps window wire",
     "ildm/net": "driver history",
     "ildm/net/transport": "arrival reactor stream turns",

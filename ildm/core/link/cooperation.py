@@ -29,7 +29,7 @@ from ildm.core.link.state import LinkEvent, LinkState
 from ildm.core.link.telling import Telling
 from ildm.core.link.tracing import Tracing
 from ildm.core.link.watching import Watching
-from ildm.core.transfer.introduction import FROM
+from ildm.core.transfer.message_ids import FROM
 from ildm.core.transfer.rerouting import REST, Rerouting
 from ildm.mqtt import MalformedPacket, PacketType, Publish, Subscribe, Unsubscribe, Version, decode
 
@@ -230,7 +230,7 @@ class Cooperation:
                 raise MalformedPacket("malformed message about interest", clause="MQTT-4.13")
             link.announcer.told_on(int(payload))
         elif topic == FROM:
-            link.inbounds[session].introduced.told(payload)
+            link.inbounds[session].received_ids.told(payload)
         elif topic == SCOPE:
             link.scope = scope.heard(payload)
             self.parts.router.invalidate()

@@ -16,7 +16,7 @@ from ildm.core.link.judging import SAME_BROKER
 from ildm.core.link.topology import TopologyError
 from ildm.core.session import CLOSE_TIMEOUT, BaseSession
 from ildm.core.transfer.identity import UNKNOWN
-from ildm.core.transfer.introduction import FROM_HEAD
+from ildm.core.transfer.message_ids import FROM_HEAD
 from ildm.core.transfer.qos1 import PUBACK, acknowledged_ids
 from ildm.mqtt import (
     Disconnect,
@@ -384,7 +384,7 @@ class LinkSession(BaseSession):
                 self.cooperation.algorithm_data(link, data[header_end + len(DATA) : end], self.index)
             elif data[pos] == PUBLISH and data.startswith(FROM_HEAD, header_end, end):
                 assert self.inbound is not None
-                self.inbound.introduced.told(data[header_end + len(FROM_HEAD) : end])
+                self.inbound.received_ids.told(data[header_end + len(FROM_HEAD) : end])
             else:
                 self._packet(data[pos:end])
             return end
@@ -394,7 +394,7 @@ class LinkSession(BaseSession):
             return end
         run_end, size, topic, _ = run
         inbound = None if data[pos] == PUBLISH else self.inbound
-        origin = UNKNOWN if inbound is None else inbound.introduced.take((run_end - pos) // size)
+        origin = UNKNOWN if inbound is None else inbound.received_ids.take((run_end - pos) // size)
         if not link.state.takes:  # neither taken nor acknowledged
             parts.counters["link_blocked_messages"] += (run_end - pos) // size
             return run_end
@@ -510,7 +510,7 @@ class LinkSession(BaseSession):
 
     def _message(self, packet: Publish, frame: bytes, link: NeighborLink, inbound: Inbound) -> None:
         """Take a transferred message, unless it has come before."""
-        origin = inbound.introduced.take(1) if packet.qos else UNKNOWN
+        origin = inbound.received_ids.take(1) if packet.qos else UNKNOWN
         if not link.state.takes:  # neither taken nor acknowledged
             self.parts.counters["link_blocked_messages"] += 1
             return

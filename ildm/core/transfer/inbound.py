@@ -24,7 +24,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from ildm.core.frames import id_offset, packet_ids
-from ildm.core.transfer.introduction import Introduced
+from ildm.core.transfer.message_ids import ReceivedIds
 from ildm.core.transfer.qos1 import acknowledgements
 from ildm.core.transfer.receipt import Receipt
 from ildm.mqtt import ProtocolViolation, PubAck, PubComp, PubRec, ReasonCode, Version
@@ -119,10 +119,10 @@ class Inbound:
         "_write",
         "_write_durable",
         "byte_limit",
-        "introduced",
         "limit",
         "owed_bytes",
         "receipt",
+        "received_ids",
     )
 
     def __init__(
@@ -136,7 +136,7 @@ class Inbound:
         self.byte_limit = byte_limit
         self._write = write
         self._write_durable = write_durable or write
-        self.introduced = Introduced()
+        self.received_ids = ReceivedIds()
         self._begin()
 
     def _begin(self) -> None:
@@ -286,7 +286,7 @@ class Inbound:
     def connected(self) -> None:
         """On a new connection the far end repeats all it has no answer to."""
         self._withheld.clear()
-        self.introduced.clear()
+        self.received_ids.clear()
 
     def hold(self, reason: object) -> None:
         """Withhold answers: the credit then ends what the far end sends, and nothing else."""

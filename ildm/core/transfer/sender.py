@@ -83,11 +83,11 @@ class Sender(Consumer):
         self.given_up = False
         """The far end has been away for too long: what is for it is dropped."""
         self.last_refusal: str | None = None
-        introduces = queue is not None and name == "link"
-        self.wire = Wire(driver, counters, name, custody, introduces, self.drain, self._still_valid)
+        tells_ids = queue is not None and name == "link"
+        self.wire = Wire(driver, counters, name, custody, tells_ids, self.drain, self._still_valid)
         self.wire.delay = limits.delay
         self._window = Window(limits.inflight, limits.inflight_bytes)
-        noted = [] if queue is None or introduces else queue.outlet.noted()
+        noted = [] if queue is None or tells_ids else queue.outlet.noted()
         noting = queue is not None and name == "injection"
         self.resumption = Resumption(driver, self._window, self.wire, custody, noting, noted)
         self.isolation = PoisonIsolation(self.queue, self._window, self.wire, self.resumption)

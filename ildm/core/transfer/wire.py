@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ildm.core.frames import frames_to_v311, frames_topic, id_offset, with_ids
 from ildm.core.transfer.deposit import Deposit
 from ildm.core.transfer.disk_gate import DiskGate, Gated
-from ildm.core.transfer.introduction import Introducer
+from ildm.core.transfer.message_ids import SentIds
 from ildm.mqtt import EncodeError, Property, Publish, Version
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Wire(Gated):
     """The connection beneath a sender and what its far end allows; ``name`` begins the names of counters.
 
     Args:
-        introduces: tells the far end, a neighbour, who messages are.
+        tells_ids: tells the far end, a neighbour, who messages are.
         has_room: called when the connection takes messages again.
         still_valid: see :meth:`Gated.still_valid`.
     """
@@ -41,10 +41,10 @@ class Wire(Gated):
         "_flushing",
         "_gate",
         "_has_room",
-        "_introducer",
         "_joined",
         "_joining",
         "_out",
+        "_sent_ids",
         "_still_valid",
         "counters",
         "delay",
@@ -70,7 +70,7 @@ class Wire(Gated):
         counters: Counters,
         name: str,
         custody: Custody | None,
-        introduces: bool,
+        tells_ids: bool,
         has_room: Callable[[], None],
         still_valid: Callable[[bytes], bytes],
     ) -> None:
@@ -79,8 +79,8 @@ class Wire(Gated):
         self.name = name
         self._gate: DiskGate | None = None
         if custody is not None:
-            self._gate = DiskGate(driver, custody, counters, name, introduces, self)
-        self._introducer: Introducer | None = Introducer() if introduces else None
+            self._gate = DiskGate(driver, custody, counters, name, tells_ids, self)
+        self._sent_ids: SentIds | None = SentIds() if tells_ids else None
         self._has_room = has_room
         self._still_valid = still_valid
         self.version = Version.V5
@@ -139,8 +139,8 @@ class Wire(Gated):
         self.writable = self._flowing = True
         self.unread = 0
         self._forget()
-        if self._introducer is not None:
-            self._introducer.clear()
+        if self._sent_ids is not None:
+            self._sent_ids.clear()
 
     def detach(self) -> None:
         """The connection is gone."""
@@ -193,11 +193,11 @@ class Wire(Gated):
             if not self._flushing:
                 self._flush_soon(len(data))
 
-    def _introduce(self, receipt: Receipt | None, place: int, count: int) -> None:
+    def _tell_ids(self, receipt: Receipt | None, place: int, count: int) -> None:
         """Tell a neighbour who the next messages are; ``place``: of the first of them in its record."""
-        assert self._introducer is not None
+        assert self._sent_ids is not None
         identity, again = (receipt.identity, receipt.again) if isinstance(receipt, Deposit) else (None, None)
-        needed = self._introducer.needed(identity, again, place, count)
+        needed = self._sent_ids.needed(identity, again, place, count)
         if needed:
             self._out.append(needed)
 
@@ -258,9 +258,9 @@ class Wire(Gated):
                 receipt.settle_run(frames, size)
             return False
         offset = id_offset(data)
-        if self._introducer is not None:  # to a neighbour, whose version is 5
+        if self._sent_ids is not None:  # to a neighbour, whose version is 5
             place = (data[offset] << 8 | data[offset + 1]) - 1
-            self._introduce(receipt, place, count)
+            self._tell_ids(receipt, place, count)
         if self.watch is not None:
             self.watch.wrote_run(frames, size, first_id)
         self.write(with_ids(data, len(data) // count, offset, first_id, dup))
@@ -306,8 +306,8 @@ class Wire(Gated):
             return self.dispose(entry, "not_encodable")
         if len(frame) > self.max_packet_size:
             return self.dispose(entry, "too_large")
-        if self._introducer is not None and packet_id is not None:
-            self._introduce(entry.receipt, entry.packet_id - 1, 1)
+        if self._sent_ids is not None and packet_id is not None:
+            self._tell_ids(entry.receipt, entry.packet_id - 1, 1)
         if self.watch is not None:
             self.watch.wrote(message, packet_id)
         self.write(frame)

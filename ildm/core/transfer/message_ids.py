@@ -28,7 +28,7 @@ NOBODY = b"\x30" + encode_varint(len(FROM_HEAD)) + FROM_HEAD
 """The next message has no identity."""
 
 
-def introduction(identity: Identity, again: Identity | None) -> bytes:
+def message_id(identity: Identity, again: Identity | None) -> bytes:
     """The packet that says who the next message is."""
     if again is None:
         payload = _NUMBER.pack(identity.number, 0) + identity.origin.encode()
@@ -39,7 +39,7 @@ def introduction(identity: Identity, again: Identity | None) -> bytes:
     return b"\x30" + encode_varint(len(FROM_HEAD) + len(payload)) + FROM_HEAD + payload
 
 
-class Introduced:
+class ReceivedIds:
     """What the far end of one session has said of the next message."""
 
     __slots__ = ("origin",)
@@ -66,7 +66,7 @@ class Introduced:
                 rest = rest[end:]
             self.origin = Origin(Identity(rest.decode(), number), again)
         except (struct.error, UnicodeDecodeError):
-            raise MalformedPacket("malformed introduction of a message", clause="MQTT-4.13") from None
+            raise MalformedPacket("malformed message_id of a message", clause="MQTT-4.13") from None
 
     def take(self, count: int) -> Origin:
         """Who the messages are, ``count`` of them, that come now."""
@@ -76,7 +76,7 @@ class Introduced:
         return origin
 
 
-class Introducer:
+class SentIds:
     """What this end has said on the connection that is there."""
 
     __slots__ = ("_again", "_number", "_origin")
@@ -105,4 +105,4 @@ class Introducer:
         known = number == self._number and origin == self._origin and again == self._again
         self._origin, self._number = origin, number + count
         self._again = None if again is None else Identity(again.origin, again.number + count)
-        return b"" if known else introduction(Identity(origin, number), again)
+        return b"" if known else message_id(Identity(origin, number), again)
