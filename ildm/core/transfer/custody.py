@@ -100,7 +100,7 @@ class Custody:
         self.config = config
         self.node_id = node_id
         self._next_number = spool.epoch << 32 | 1
-        self._next_again = spool.epoch << 32 | 1
+        self._next_reroute = spool.epoch << 32 | 1
         self._come = Identities(config.identities)
         self._sent_anew = Identities(config.identities)
         self._restore()
@@ -197,30 +197,30 @@ class Custody:
         self._next_number += count
         return made(Identity, (self.node_id, number))
 
-    def number_again(self, count: int) -> Identity:
+    def reroute_number(self, count: int) -> Identity:
         """The same for messages that this node sends round once more."""
-        number = self._next_again
-        self._next_again += count
+        number = self._next_reroute
+        self._next_reroute += count
         return Identity(self.node_id, number)
 
     def judge(self, origin: Origin, count: int) -> list[tuple[int, int, bool]]:
         """Messages have come from a neighbour: stretches of them, by the place of the first and their number,
         that are to go on, and whether they are new here. The rest has come before."""
-        identity, again = origin
+        identity, reroute_id = origin
         if identity is None:
             return [(0, count, True)]
         fresh: Stretches = []
         if identity.origin != self.node_id:
             fresh = self._come.come(identity.origin, identity.number, count)
             self.counters["link_identities_forgotten"] = self._come.forgotten
-        if again is None:
+        if reroute_id is None:
             if len(fresh) == 1 and fresh[0][1] == count:
                 return [(0, count, True)]
             taken = [(first, number, True) for first, number in fresh]
         else:
             anew: Stretches = []
-            if again.origin != self.node_id:
-                anew = self._sent_anew.come(again.origin, again.number, count)
+            if reroute_id.origin != self.node_id:
+                anew = self._sent_anew.come(reroute_id.origin, reroute_id.number, count)
             self.counters["link_again"] += sum(number for _, number in anew)
             taken = _united(fresh, anew)
         repeated = count - sum(number for _, number in fresh)
@@ -245,7 +245,7 @@ class Custody:
         destinations: Iterable[Destination],
         turn: int,
         identity: Identity | None = None,
-        again: Identity | None = None,
+        reroute_id: Identity | None = None,
     ) -> int:
         """Take a run of QoS 1 without properties upon this node, and send it; answers the LSN of the record.
 
@@ -255,10 +255,10 @@ class Custody:
         if identity is None:
             identity = self.number(count)
         frames = with_ids(frames, size, id_offset(frames), 1)
-        record = made(Record, (frames, count, identity, turn, NEVER, again))
+        record = made(Record, (frames, count, identity, turn, NEVER, reroute_id))
         lsn, held = self._append(record, destinations)
         for consumer, _, priority in held:
-            deposit = Deposit(self, consumer.spooled.outlet, lsn, identity, again)
+            deposit = Deposit(self, consumer.spooled.outlet, lsn, identity, reroute_id)
             consumer.send_frames(frames, size, None, deposit, priority)
         return lsn
 
@@ -269,7 +269,7 @@ class Custody:
         turn: int,
         expires_at: float | None,
         identity: Identity | None = None,
-        again: Identity | None = None,
+        reroute_id: Identity | None = None,
     ) -> int:
         """The same for one message; ``expires_at`` is monotonic.
 
@@ -287,11 +287,11 @@ class Custody:
             properties=message.properties,
         )
         expires = NEVER if expires_at is None else self.calendar.date() + expires_at - self.driver.now()
-        record = Record(packet.encode(Version.V5), 1, identity, turn, expires, again)
+        record = Record(packet.encode(Version.V5), 1, identity, turn, expires, reroute_id)
         lsn, held = self._append(record, destinations)
         for consumer, qos, priority in held:
             queue = consumer.spooled
-            deposit = Deposit(self, queue.outlet, lsn, identity, again)
+            deposit = Deposit(self, queue.outlet, lsn, identity, reroute_id)
             consumer.send_entry(queue.make(packet, qos, expires_at, deposit, priority))
         return lsn
 

@@ -24,7 +24,7 @@ class Deposit(Receipt):
     Packet identifiers of the messages that it goes with are their places in the record, plus one.
     """
 
-    __slots__ = ("again", "custody", "identity", "lsn", "note", "outlet", "pinned")
+    __slots__ = ("custody", "identity", "lsn", "note", "outlet", "pinned", "reroute_id")
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class Deposit(Receipt):
         outlet: Outlet,
         lsn: int,
         identity: Identity | None,
-        again: Identity | None = None,
+        reroute_id: Identity | None = None,
         note: int | None = None,
     ) -> None:
         self.custody = custody
@@ -40,7 +40,7 @@ class Deposit(Receipt):
         self.lsn = lsn
         self.identity = identity
         """Of the first message of the record."""
-        self.again = again
+        self.reroute_id = reroute_id
         """The same for one that goes round once more."""
         self.note = note
         """What an earlier life has noted, see :meth:`ildm.core.spool.Outlet.note`."""

@@ -28,16 +28,16 @@ class Origin(NamedTuple):
     """Who messages are that come one after the other: the identities of the first of them."""
 
     identity: Identity | None
-    again: Identity | None
+    reroute_id: Identity | None
 
     def at(self, place: int) -> Origin:
         """The same for the one at a place among them."""
-        identity, again = self
+        identity, reroute_id = self
         if not place or identity is None:
             return self
         origin, number = identity
         identity = made(Identity, (origin, number + place))
-        return made(Origin, (identity, again and Identity(again.origin, again.number + place)))
+        return made(Origin, (identity, reroute_id and Identity(reroute_id.origin, reroute_id.number + place)))
 
 
 UNKNOWN = Origin(None, None)

@@ -28,13 +28,13 @@ NOBODY = b"\x30" + encode_varint(len(FROM_HEAD)) + FROM_HEAD
 """The next message has no identity."""
 
 
-def message_id(identity: Identity, again: Identity | None) -> bytes:
+def message_id(identity: Identity, reroute_id: Identity | None) -> bytes:
     """The packet that says who the next message is."""
-    if again is None:
+    if reroute_id is None:
         payload = _NUMBER.pack(identity.number, 0) + identity.origin.encode()
     else:
-        sender = again.origin.encode()
-        payload = _NUMBER.pack(identity.number, 1) + _AGAIN.pack(again.number, len(sender)) + sender
+        sender = reroute_id.origin.encode()
+        payload = _NUMBER.pack(identity.number, 1) + _AGAIN.pack(reroute_id.number, len(sender)) + sender
         payload += identity.origin.encode()
     return b"\x30" + encode_varint(len(FROM_HEAD) + len(payload)) + FROM_HEAD + payload
 
@@ -58,13 +58,13 @@ class ReceivedIds:
         try:
             number, more = _NUMBER.unpack_from(payload)
             rest = payload[_NUMBER.size :]
-            again = None
+            reroute_id = None
             if more:
                 again_number, length = _AGAIN.unpack_from(rest)
                 end = _AGAIN.size + length
-                again = Identity(rest[_AGAIN.size : end].decode(), again_number)
+                reroute_id = Identity(rest[_AGAIN.size : end].decode(), again_number)
                 rest = rest[end:]
-            self.origin = Origin(Identity(rest.decode(), number), again)
+            self.origin = Origin(Identity(rest.decode(), number), reroute_id)
         except (struct.error, UnicodeDecodeError):
             raise MalformedPacket("malformed message_id of a message", clause="MQTT-4.13") from None
 
@@ -79,7 +79,7 @@ class ReceivedIds:
 class SentIds:
     """What this end has said on the connection that is there."""
 
-    __slots__ = ("_again", "_number", "_origin")
+    __slots__ = ("_number", "_origin", "_reroute_id")
 
     def __init__(self) -> None:
         self.clear()
@@ -88,9 +88,9 @@ class SentIds:
         """There is a new connection."""
         self._origin = ""
         self._number = 0
-        self._again: Identity | None = None
+        self._reroute_id: Identity | None = None
 
-    def needed(self, identity: Identity | None, again: Identity | None, place: int, count: int) -> bytes:
+    def needed(self, identity: Identity | None, reroute_id: Identity | None, place: int, count: int) -> bytes:
         """What has to be said before ``count`` messages from that place on of a record whose first has these
         identities; empty: nothing."""
         if identity is None:
@@ -100,9 +100,11 @@ class SentIds:
             return NOBODY
         origin, number = identity
         number += place
-        if again is not None:
-            again = Identity(again.origin, again.number + place)
-        known = number == self._number and origin == self._origin and again == self._again
+        if reroute_id is not None:
+            reroute_id = Identity(reroute_id.origin, reroute_id.number + place)
+        known = number == self._number and origin == self._origin and reroute_id == self._reroute_id
         self._origin, self._number = origin, number + count
-        self._again = None if again is None else Identity(again.origin, again.number + count)
-        return b"" if known else message_id(Identity(origin, number), again)
+        self._reroute_id = (
+            None if reroute_id is None else Identity(reroute_id.origin, reroute_id.number + count)
+        )
+        return b"" if known else message_id(Identity(origin, number), reroute_id)

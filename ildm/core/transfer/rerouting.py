@@ -333,14 +333,16 @@ class Rerouting(Generic[OneLink]):
             return bool(targets)  # what crosses at QoS 0 only has done so, or never will
         if custody.full and not self._has_place(targets):
             return False
-        again = custody.number_again(entry.count)
+        reroute_id = custody.reroute_number(entry.count)
         if entry.message is not None:
             origin = Origin(deposit.identity, None).at(entry.packet_id - 1)
-            custody.take(entry.message, destinations, index, entry.expires_at, origin.identity, again)
+            custody.take(entry.message, destinations, index, entry.expires_at, origin.identity, reroute_id)
         else:
             frames = entry.waiting_frames
             origin = Origin(deposit.identity, None).at(first_place(frames))
-            custody.take_run(frames, len(frames) // entry.count, destinations, index, origin.identity, again)
+            custody.take_run(
+                frames, len(frames) // entry.count, destinations, index, origin.identity, reroute_id
+            )
         self.counters["link_rerouted"] += entry.count
         return True
 

@@ -264,7 +264,7 @@ class Router:
             else:
                 sender.send_frames(frames, size, source, None, priority)
         if destinations:
-            lsn = custody.take_run(frames, size, destinations, turn, origin.identity, origin.again)
+            lsn = custody.take_run(frames, size, destinations, turn, origin.identity, origin.reroute_id)
             if receipt is not None:
                 custody.withhold(lsn, Withheld(receipt, _outlets(destinations), count, 0, frames, size))
         elif receipt is not None:
@@ -331,7 +331,7 @@ class Router:
         count = len(frames) // size
         source.transferred_in += count
         self.counters["transferred_in"] += count
-        if origin.again is not None and self.dispatch.reroutes:
+        if origin.reroute_id is not None and self.dispatch.reroutes:
             route = self.reroute(PublishView(frames, Version.V5).topic_bytes, False, source)
         done = 0
         for first, number, here in custody.judge(origin, count):
@@ -429,7 +429,7 @@ class Router:
         ``holder`` is made to wait when there is no room. Answers the LSN of the record, and who is to have
         it.
         """
-        if origin.again is not None and self.dispatch.reroutes:
+        if origin.reroute_id is not None and self.dispatch.reroutes:
             route = self.reroute_message(message, source)
             turn = self.next_publisher() if self.by_message and route else index
         else:

@@ -196,8 +196,10 @@ class Wire(Gated):
     def _tell_ids(self, receipt: Receipt | None, place: int, count: int) -> None:
         """Tell a neighbour who the next messages are; ``place``: of the first of them in its record."""
         assert self._sent_ids is not None
-        identity, again = (receipt.identity, receipt.again) if isinstance(receipt, Deposit) else (None, None)
-        needed = self._sent_ids.needed(identity, again, place, count)
+        identity, reroute_id = (
+            (receipt.identity, receipt.reroute_id) if isinstance(receipt, Deposit) else (None, None)
+        )
+        needed = self._sent_ids.needed(identity, reroute_id, place, count)
         if needed:
             self._out.append(needed)
 
