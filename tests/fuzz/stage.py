@@ -325,7 +325,7 @@ class Stage:
     @property
     def joined(self) -> bool:
         """Whether all neighbours are part of the cooperation, and get every message."""
-        links = self.node.links.cooperating
+        links = self.node.links.cooperation.active
         return {link.node_id for link in links if link.connected and "#" in link.interest} >= {
             neighbor.name for neighbor in self.neighbors
         }

@@ -89,5 +89,5 @@ def test_all_that_was_acknowledged_arrives_however_long_it_had_to_wait(
         for name, topics in sent.items():
             missing = set(topics) - arrived
             assert len(missing) <= dropped, f"{name} to {site.name}: {len(missing)} of {len(topics)}"
-        for one in site.node.links.cooperating:
+        for one in site.node.links.cooperation.active:
             assert one.idle or not one.connected

@@ -264,7 +264,7 @@ def agreed(sites: Iterable[Site]) -> bool:
     return all(
         dict(link.announced) == known(by_name[link.node_id], site)
         for site in by_name.values()
-        for link in site.node.links.cooperating
+        for link in site.node.links.cooperation.active
         if link.node_id in by_name
     )
 

@@ -159,7 +159,7 @@ async def test_figure_5_7_adding_and_removing_a_neighbor(sites: Sites, topic_roo
     for client, topic in zip(clients, topics, strict=True):
         assert [m.topic for m in await client.receive_all(3)] == [topic] * 3
     two.server.node.links.remove(four.name)
-    await until(lambda: four.name not in two.node.links.links and not four.node.links.cooperating)
+    await until(lambda: four.name not in two.node.links.links and not four.node.links.cooperation.active)
     await settled(*made.values())
     assert one.link(two).interest == {topics[1]: 1}
     assert three.link(two).interest == {topics[0]: 1}

@@ -36,7 +36,10 @@ async def far_joined(here: Site, far: ProcessSite) -> None:
     def up() -> bool:
         link = here.node.links.links.get(far.name)
         return (
-            link is not None and link.connected and link.ready_there and link in here.node.links.cooperating
+            link is not None
+            and link.connected
+            and link.ready_there
+            and link in here.node.links.cooperation.active
         )
 
     await until(up, "the link with the process")

@@ -53,7 +53,12 @@ async def join(here: Site, far: ProcessSite) -> None:
 
 def linked(here: Site, far: ProcessSite) -> bool:
     link = here.node.links.links.get(far.name)
-    return link is not None and link.connected and link.ready_there and link in here.node.links.cooperating
+    return (
+        link is not None
+        and link.connected
+        and link.ready_there
+        and link in here.node.links.cooperation.active
+    )
 
 
 class Witness:

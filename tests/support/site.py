@@ -80,7 +80,7 @@ class Site:
 
     def links(self) -> dict[str, str]:
         return {
-            link.node_id: "active" if link in self.node.links.cooperating and link.connected else "not"
+            link.node_id: "active" if link in self.node.links.cooperation.active and link.connected else "not"
             for link in self.node.links.links.values()
         }
 

@@ -102,7 +102,7 @@ class Site:
     def links(self) -> dict[str, str]:
         return {
             link.node_id: "on demand" if link.on_demand else "configured"
-            for link in self.node.links.cooperating
+            for link in self.node.links.cooperation.active
         }
 
     def client(self, connect: Connect) -> MiniClient:

@@ -28,7 +28,7 @@ def test_three_nodes_send_to_each_other_without_being_neighbours(world: World, s
     world.run(1)
     for one in three:
         assert set(one.links().values()) == {"on demand"}
-        assert all(len(link.open_sessions) == sessions for link in one.node.links.cooperating)
+        assert all(len(link.open_sessions) == sessions for link in one.node.links.cooperation.active)
         for other in three:
             if one is not other:
                 heard = [int(text) for text in one.heard(other.name)]

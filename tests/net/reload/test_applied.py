@@ -213,7 +213,7 @@ async def test_a_neighbour_that_messages_wait_for_is_not_removed(
     link = {"listen": f"{LOOPBACK}:0", "neighbors": [listen], "reconnect_min": 0.1}
     node = await rig(mosquitto.address, algorithm="pf", link=link)
     links = node.server.node.links
-    await until(lambda: links.cooperating)
+    await until(lambda: links.cooperation.active)
     await other.stop()
     await until(lambda: links.links and not any(each.connected for each in links.links.values()))
     talker = await node.talker()
