@@ -39,7 +39,7 @@ HOT = {
     "ildm/core/link": "control scope session translation",
     "ildm/core/local": "ack_gate acknowledgements actions admission aliases answers broker_session"
     " client_session client_state clients decisions leaving partial parts publishing record relay requests"
-    " rules spool_room unanswered wills wire write_barrier",
+    " rules spool_room unanswered waits wills wire write_barrier",
     "ildm/core/host": "peer_session",
     "ildm/core/transfer": "allowance back_pressure contention custody deposit disk_gate identity inbound"
     " message_ids mixed poison_isolation ports qos1 queue receipt resumption router rules sender silence"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ildm.api import OverlayAlgorithm, PluginError, Stamp, TreeAlgorithm
@@ -20,7 +20,6 @@ from ildm.core.host.parts import HostParts
 from ildm.core.link.link_store import LinkStore
 from ildm.core.link.manager import LinkManager
 from ildm.core.link.parts import LinkParts
-from ildm.core.local.ack_gate import Told
 from ildm.core.local.admission import Admission
 from ildm.core.local.bans import Bans
 from ildm.core.local.client_session import ClientSession
@@ -28,14 +27,14 @@ from ildm.core.local.client_state import ClientState
 from ildm.core.local.clients import ClientRegistry
 from ildm.core.local.partial import Partials
 from ildm.core.local.parts import ClientEvents, ClientParts
-from ildm.core.local.record import Client, ClientRecord, digest_of, interest_of
+from ildm.core.local.record import Client, ClientRecord, digest_of
 from ildm.core.local.rules import PublishRules
 from ildm.core.local.site_rules import SiteRules
+from ildm.core.local.waits import Waits
 from ildm.core.plugin.account import FAILURES
 from ildm.core.plugin.arguments import described
 from ildm.core.plugin.checking import kind_of
 from ildm.core.plugin.dispatch import Dispatch, Loaded
-from ildm.core.plugin.filtering import Awaited
 from ildm.core.status import NodeState
 from ildm.core.timing import Timings
 from ildm.core.transfer.contention import ABSENCE
@@ -54,12 +53,8 @@ if TYPE_CHECKING:
 
 MOVE_OFF_EVERY = 0.1
 """Seconds between two lots of clients that are sent away at the end, about: each lot is a whole number."""
-INJECTION_LOOK = 0.002
-"""Seconds between two looks at whether the broker has taken what a SUBSCRIBE waits for."""
 DRAIN_LOOK = 0.02
 """Seconds between two looks at whether a drain has ended: sessions gone, queues flushed."""
-SAVE_WAIT = 5.0
-"""Seconds that an answer to a client waits for a disk at most, where it is not about a message."""
 
 
 class Node(ClientEvents):
@@ -122,21 +117,7 @@ class Node(ClientEvents):
             self.admission.out_of_descriptors,
         )
         self.loop_guard = LoopGuard(driver, self.brokers, connect_timeout, self.counters, self.reach)
-        self.broker = BrokerParts(
-            node_id,
-            config,
-            driver,
-            store,
-            self.counters,
-            self.dispatch,
-            self.brokers,
-            self.reach,
-            self.retained,
-            self.custody,
-            broker_password,
-            plugins.algorithm is not None,  # the router gets to know the algorithm later
-            self,
-        )
+        self.broker = self._broker_parts(broker_password, plugins.algorithm is not None)
         self.injector = Injector(self.broker)
         self.router = Router(
             driver,
@@ -149,52 +130,80 @@ class Node(ClientEvents):
             self.has_overlay,
             self.custody,
         )
-        self.clients = ClientRegistry(
-            driver,
-            store,
-            config.limits,
-            self.counters,
-            self._interest_changed,
-            self._publish_will,
-            PublishRules(config.publish),
-            plugins.algorithm is not None,
-            self.custody is not None,
-            config.broker.unknown_sessions == "everything",
-            self.calendar,
-        )
+        self.clients = self._client_registry(plugins.algorithm is not None)
         refuse_site_rules(config.site, has_overlay=self.has_overlay)
         self.site_rules = SiteRules(self.clients.interest.maximum, self._verdicts_flushed)
         self._follow_site_rules()
         self.clients.session_ended = self.retained.releases.gone
         self.clients.session_away = self._client_away
         self.bans = Bans(self.calendar, store)
-        links = LinkParts(
-            node_id=node_id,
+        self.links = LinkManager(self._link_parts(), link_secret)
+        self.accepting = True
+        self.drain_deadline = 0.0
+        self._make_plugins(plugins)
+        self.local = self._client_parts()
+
+    def _client_registry(self, cooperates: bool) -> ClientRegistry:
+        """The clients of this site."""
+        return ClientRegistry(
+            self.driver,
+            self.store,
+            self.config.limits,
+            self.counters,
+            self._interest_changed,
+            self._publish_will,
+            PublishRules(self.config.publish),
+            cooperates,
+            self.custody is not None,
+            self.config.broker.unknown_sessions == "everything",
+            self.calendar,
+        )
+
+    def _broker_parts(self, password: str | None, cooperates: bool) -> BrokerParts:
+        """What the node's own talk with the broker needs of the rest."""
+        return BrokerParts(
+            self.node_id,
+            self.config,
+            self.driver,
+            self.store,
+            self.counters,
+            self.dispatch,
+            self.brokers,
+            self.reach,
+            self.retained,
+            self.custody,
+            password,
+            cooperates,  # the router gets to know the algorithm later
+            self,
+        )
+
+    def _link_parts(self) -> LinkParts:
+        """What links need of the rest."""
+        return LinkParts(
+            node_id=self.node_id,
             boot=self.boot,
             algorithm=self.algorithm_name or "",
             has_overlay=self.has_overlay,
-            driver=driver,
-            config=config.link,
-            limits=config.limits,
+            driver=self.driver,
+            config=self.config.link,
+            limits=self.config.limits,
             counters=self.counters,
             dispatch=self.dispatch,
             router=self.router,
             retained=self.retained,
             injector=self.injector,
             events=self,
-            memory=None if self.has_overlay else LinkStore(store, self.algorithm_name or ""),
+            memory=None if self.has_overlay else LinkStore(self.store, self.algorithm_name or ""),
             custody=self.custody,
         )
-        self.links = LinkManager(links, link_secret)
-        self.accepting = True
-        self.drain_deadline = 0.0
-        chosen_plugins = [*plugins.filters, *([plugins.algorithm] if plugins.algorithm else [])]
-        states = saved_states(store) if chosen_plugins else {}
-        host = HostParts(
-            node_id=node_id,
-            config=config,
-            driver=driver,
-            store=store,
+
+    def _host_parts(self) -> HostParts:
+        """What plugins are handed."""
+        return HostParts(
+            node_id=self.node_id,
+            config=self.config,
+            driver=self.driver,
+            store=self.store,
             counters=self.counters,
             state=self.state,
             dispatch=self.dispatch,
@@ -205,11 +214,24 @@ class Node(ClientEvents):
             links=self.links,
             site_rules=self.site_rules,
         )
-        for spec in chosen_plugins:
-            self._make(spec, host, states)
-        self.local = ClientParts(
-            config=config,
-            driver=driver,
+
+    def _client_parts(self) -> ClientParts:
+        """What the sessions of clients need of the rest."""
+        waits = Waits(
+            config=self.config.link,
+            driver=self.driver,
+            store=self.store,
+            counters=self.counters,
+            dispatch=self.dispatch,
+            router=self.router,
+            injector=self.injector,
+            custody=self.custody,
+            links=self.links,
+            site_rules=self.site_rules,
+        )
+        return ClientParts(
+            config=self.config,
+            driver=self.driver,
             counters=self.counters,
             timings=self.timings,
             dispatch=self.dispatch,
@@ -225,9 +247,18 @@ class Node(ClientEvents):
             partials=self.partials,
             admission=self.admission,
             bans=self.bans,
+            waits=waits,
             has_overlay=self.has_overlay,
             events=self,
         )
+
+    def _make_plugins(self, plugins: PluginSpecs) -> None:
+        """Filters in their order, then the algorithm."""
+        chosen_plugins = [*plugins.filters, *([plugins.algorithm] if plugins.algorithm else [])]
+        states = saved_states(self.store) if chosen_plugins else {}
+        host = self._host_parts()
+        for spec in chosen_plugins:
+            self._make(spec, host, states)
 
     def _make(self, spec: PluginSpec, host: HostParts, states: Mapping[str, dict[str, bytes]]) -> None:
         kind = kind_of(spec.plugin)
@@ -435,83 +466,6 @@ class Node(ClientEvents):
         self.state.done(change)
 
     # what crosses -----------------------------------------------------------------------------
-
-    def when_told(self, callback: Callable[[], None], persistent: bool, topic_filters: Sequence[str]) -> bool:
-        """Whether the neighbours know all local interest, the overlay knows these filters of it and, with
-        ``persistent``, what belongs to sessions is saved; if not, ``callback`` is called when that is so.
-
-        For other nodes nothing waits longer than ``link.subscribe_wait``; nor, without a spool, for the
-        disk. With one it is promised, as for a message, and waits while nothing can be written.
-        """
-        wait = self.config.link.subscribe_wait
-        if not (wait and self.router.active):
-            return True
-        custody = self.custody if persistent else None
-        lsn = 0 if custody is None else custody.last
-        durable = custody is None or custody.covers(lsn)
-
-        def when_durable() -> None:
-            if custody is None or custody.covers(lsn):
-                callback()
-            else:
-                custody.when(lsn, callback)
-
-        unwritten = persistent and custody is None
-        told = Told(self.counters, when_durable, 2 + unwritten)
-        if unwritten:
-            self.store.when_written(lambda _: told.one())
-        if self.links.when_told(told.one):
-            told.one()
-        known = [name for each in topic_filters if (name := interest_of(each)) is not None]
-        if self.dispatch.when_known(known, told.heard):
-            told.one()
-        if not told.complete:
-            told.wait(self.driver, wait)
-        elif durable:
-            return True
-        else:
-            when_durable()
-        return False
-
-    def before_subscribe(self, topic_filters: Sequence[str], wait: float) -> Awaited[None] | None:
-        """Whether a SUBSCRIBE is to wait, for so many seconds at most, for retained messages of other sites;
-        None: it goes to the broker at once."""
-        if wait <= 0 or not self.router.active:
-            return None
-        names = [name for each in topic_filters if (name := interest_of(each)) is not None]
-        names = [name for name in names if self.site_rules.admits(name)]
-        awaited: Awaited[None] = Awaited()
-        until = self.driver.now() + wait
-        told = Told(
-            self.counters,
-            lambda: self._when_injected(awaited, self.injector.injections.given, until),
-            1,
-            "retained_waits_expired",
-        )
-        if not names or self.dispatch.before_subscribe(names, told.heard):
-            return None
-        told.wait(self.driver, wait)
-        return awaited
-
-    def _when_injected(self, awaited: Awaited[None], given: int, until: float) -> None:
-        """Go on when the broker has what is given by now. A plugin must not be called back from within."""
-        if awaited.ended:
-            return
-        if self.injector.injections.taken >= given or self.driver.now() >= until:
-            self.driver.call_soon(awaited.tell, None)
-        else:
-            self.driver.call_later(INJECTION_LOOK, self._when_injected, awaited, given, until)
-
-    def when_saved(self, callback: Callable[[], None]) -> bool:
-        """Whether all that belongs to sessions is durable; if not, ``callback`` is called when that is so, or
-        after :data:`SAVE_WAIT`. Without a spool nothing is promised and nobody waits."""
-        custody = self.custody
-        if custody is None or custody.covers(custody.last):
-            return True
-        told = Told(self.counters, callback, 1, "save_waits_expired")
-        custody.when(custody.last, told.one)
-        told.wait(self.driver, SAVE_WAIT)
-        return False
 
     def _interest_changed(self, changes: Mapping[str, int | None]) -> None:
         self.router.invalidate()

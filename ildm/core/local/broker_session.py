@@ -221,7 +221,7 @@ class BrokerSession(BaseSession):
         assert isinstance(packet, ConnAck)
         self.parts.dispatch.arrived(_BROKER, self, members.CONNACK, frame)
         self._connack = frame
-        if self.paired.admitted(packet) or self.parts.events.when_saved(self._go_on):
+        if self.paired.admitted(packet) or self.parts.waits.when_saved(self._go_on):
             self._accept()
             return True
         self.pause("connack")
@@ -415,7 +415,7 @@ class BrokerSession(BaseSession):
             frame = self._answers.suback(suback.packet_id, codes, rejections.text, suback.properties)
         answer, record = Answer(frame, True), self._publishing.record
         if granted and record is not None:
-            answer.ready = self.parts.events.when_told(
+            answer.ready = self.parts.waits.when_told(
                 lambda: self._acks.gate.ready(answer), record.saved, list(granted)
             )
         return frame, self._acks.in_order(answer)
@@ -429,7 +429,7 @@ class BrokerSession(BaseSession):
             return True
         answer, record = Answer(frame, True), self._publishing.record
         if record is not None and record.saved:
-            answer.ready = self.parts.events.when_saved(lambda: self._acks.gate.ready(answer))
+            answer.ready = self.parts.waits.when_saved(lambda: self._acks.gate.ready(answer))
         return self._acks.in_order(answer)
 
     def leave(self) -> None:

@@ -254,7 +254,7 @@ class Decisions:
             return frame
 
         names = [entry.topic_filter for entry in entries]
-        self._fetching = self._parts.events.before_subscribe(names, self._hold_left)
+        self._fetching = self._parts.waits.before_subscribe(names, self._hold_left)
         return passes(None) if self._fetching is None else self.when_decided(self._fetching, passes)
 
     def _rejections(

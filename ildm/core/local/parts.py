@@ -10,8 +10,6 @@ from ildm.core.local.actions import broker_wanted, client_actions
 from ildm.mqtt import Version
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from ildm.config import Address, Config
     from ildm.core.broker.broker_choice import BrokerChoice
     from ildm.core.broker.injection import Injector
@@ -25,8 +23,8 @@ if TYPE_CHECKING:
     from ildm.core.local.clients import ClientRegistry
     from ildm.core.local.partial import Partials
     from ildm.core.local.record import Client, ClientRecord
+    from ildm.core.local.waits import Waits
     from ildm.core.plugin.dispatch import Dispatch
-    from ildm.core.plugin.filtering import Awaited
     from ildm.core.session import BaseSession
     from ildm.core.timing import Timings
     from ildm.core.transfer.custody import Custody
@@ -53,19 +51,6 @@ class ClientEvents(ABC):
     @abstractmethod
     def client_failed(self, session: BaseSession, error: MqttError) -> None:
         """A client has sent what the standard forbids, or more than a limit allows."""
-
-    @abstractmethod
-    def when_told(self, callback: Callable[[], None], persistent: bool, topic_filters: Sequence[str]) -> bool:
-        """Whether the other sites know these filters, and what is ``persistent`` is saved; if not, the
-        callback is called when that is so."""
-
-    @abstractmethod
-    def when_saved(self, callback: Callable[[], None]) -> bool:
-        """Whether all that belongs to sessions is durable; if not, the callback is called when that is so."""
-
-    @abstractmethod
-    def before_subscribe(self, topic_filters: Sequence[str], wait: float) -> Awaited[None] | None:
-        """What a SUBSCRIBE waits for, for so many seconds at most; None: it goes to the broker at once."""
 
 
 class Refusal:
@@ -103,6 +88,7 @@ class ClientParts:
         partials: Partials,
         admission: Admission,
         bans: Bans,
+        waits: Waits,
         has_overlay: bool,
         events: ClientEvents,
     ) -> None:
@@ -126,6 +112,7 @@ class ClientParts:
         self.partials = partials
         self.admission = admission
         self.bans = bans
+        self.waits = waits
         self.has_overlay = has_overlay
         self.events = events
         self.transfers_acknowledged = router.active and config.link.transfer == "acknowledged"
