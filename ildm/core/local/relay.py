@@ -49,9 +49,10 @@ class ClientRelay:
 
     __slots__ = (
         "_acks",
+        "_answers",
         "_parts",
         "_publishing",
-        "_room",
+        "_spool_room",
         "_wire",
         "actions",
         "clean",
@@ -75,7 +76,8 @@ class ClientRelay:
         self._acks = acks
         self._publishing = publishing
         self.decisions = Decisions(parts, wire, answers, acks, publishing)
-        self._room = SpoolRoom(parts, wire, answers, acks, publishing)
+        self._answers = answers
+        self._spool_room: SpoolRoom | None = None
         self.actions = b""
         """What is done with a frame, by its first byte (:mod:`.actions`)."""
         self.open = False
@@ -87,6 +89,20 @@ class ClientRelay:
         self.clean = False
         """The client's will is discarded: by its DISCONNECT, or by the node's."""
         self.messages_in = 0
+
+    @property
+    def _room(self) -> SpoolRoom:
+        """Made when it is needed, as most clients never find the spool full."""
+        room = self._spool_room
+        if room is None:
+            acks, publishing = self._acks, self._publishing
+            room = self._spool_room = SpoolRoom(self._parts, self._wire, self._answers, acks, publishing)
+        return room
+
+    @property
+    def _refuses(self) -> bool:
+        """Whether each message has to be looked at, to be refused or after one was."""
+        return self._parts.refusal is not None and self._room.refuses
 
     def receive(self, data: bytes) -> None:
         """Relay what has come of a client that the broker has accepted."""
@@ -116,7 +132,7 @@ class ClientRelay:
         assert broker is not None
         start = 0  # data[start:pos]: not relayed yet
         refusal, size_limit = self._parts.refusal, self._parts.limits.packet_size
-        actions = self.actions if refusal is None or not self._room.refuses else refusal.actions
+        actions = self.actions if refusal is None or not self._refuses else refusal.actions
         end_of_data = len(data)
         missing, left = 0, AT_ONCE
         try:
@@ -283,7 +299,7 @@ class ClientRelay:
             if first >> 4 != members.PUBLISH:
                 _check_held(first, len(data) - pos + missing)
                 return False
-            if self._parts.dispatch.chain.filters(_CLIENT) or self._room.refuses:
+            if self._parts.dispatch.chain.filters(_CLIENT) or self._refuses:
                 return False
             copy = action != _RUN or self._crosses(data, header_end, first & 6 != 0)
         if first >> 4 == members.PUBLISH:
@@ -361,7 +377,7 @@ class ClientRelay:
 
     def _passed(self, frame: bytes) -> bytes | None:
         """A PUBLISH goes to the broker, unless it is refused; answers what is to be relayed."""
-        if self._room.refuses:
+        if self._refuses:
             passing = self._room.unless_refused(frame)
             if passing is None:
                 return None
@@ -406,7 +422,8 @@ class ClientRelay:
     def client_gone(self) -> None:
         """The client sends nothing more."""
         self.decisions.client_gone()
-        self._room.room_again()
+        if self._spool_room is not None:
+            self._spool_room.room_again()
 
 
 def _too_large(size: int, limit: int) -> MqttError:
