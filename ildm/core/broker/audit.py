@@ -7,7 +7,7 @@ of its own session, else what is contested. It subscribes to exact names, as not
 messages for wildcards, and injects what is missing or different, and deletes what should be gone. A value
 which a client has set behind the node's back, at the broker itself, is overruled that way.
 
-Silence proves that a value is missing only where the account may read. A value of the same parent (all levels
+Unshown proves that a value is missing only where the account may read. A value of the same parent (all levels
 but the last) proves that. Before the broker has shown one, one value of the parent is tried, and the others
 follow when the broker has shown it. Where the broker hides what it was given, nothing is mended. A will is
 judged by the broker: after the node has sent one, the value of the broker wins. That it has none counts only
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from ildm.api import Stamp
 from ildm.core.backoff import Backoff
 from ildm.core.broker.audit_session import AuditSession
-from ildm.core.broker.visibility import Silence, Visibility, parent_of
+from ildm.core.broker.visibility import Unshown, Visibility, parent_of
 from ildm.core.transfer.contention import SETTLE
 from ildm.mqtt import Property, Publish, Version
 
@@ -360,14 +360,14 @@ class Auditor:
 
     def _is_missing(self, topic: str) -> bool:
         """Whether the broker's silence proves that it lacks a value; else do what it asks for."""
-        silence = self._visibility.silence(topic, self._was_given(topic))
-        if silence is Silence.HIDDEN:
+        unshown = self._visibility.unshown(topic, self._was_given(topic))
+        if unshown is Unshown.HIDDEN:
             self._hidden()
-        elif silence is Silence.BUSY:
+        elif unshown is Unshown.BUSY:
             self.retained.contention.contest(topic)
-        elif silence is Silence.UNKNOWN:
+        elif unshown is Unshown.UNKNOWN:
             self._try(topic)
-        return silence is Silence.MISSING
+        return unshown is Unshown.MISSING
 
     def denied(self, topic: str, contested: bool) -> None:
         """The broker does not let the node subscribe to a topic."""

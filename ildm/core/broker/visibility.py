@@ -17,7 +17,7 @@ MARKS = 100_000
 """Parents, and topics, that are remembered."""
 
 
-class Silence(Enum):
+class Unshown(Enum):
     """What it means that the broker has shown nothing on a topic."""
 
     MISSING = "the broker has no value"
@@ -81,21 +81,21 @@ class Visibility:
         """The broker has refused the subscription."""
         _mark(self._blind, parent_of(topic))
 
-    def silence(self, topic: str, was_given: bool) -> Silence:
+    def unshown(self, topic: str, was_given: bool) -> Unshown:
         """What it means that nothing was shown. ``was_given``: the broker has taken a value of the node's."""
         parent = parent_of(topic)
         if parent in self._readable:
-            return Silence.MISSING
+            return Unshown.MISSING
         if parent in self._blind or len(self._blind) >= MARKS:
-            return Silence.HIDDEN
+            return Unshown.HIDDEN
         if self._trials.get(parent) != topic and not was_given:
-            return Silence.UNKNOWN
+            return Unshown.UNKNOWN
         looks = self._looks.get(parent, 0)
         if looks == LOOKS or len(self._looks) == TRIALS:
             self.hidden(topic)
-            return Silence.HIDDEN
+            return Unshown.HIDDEN
         self._looks[parent] = looks + 1
-        return Silence.BUSY
+        return Unshown.BUSY
 
     def may_try(self, topic: str) -> bool:
         """Whether a value of the parent may be injected to see if it is shown: one at a time."""

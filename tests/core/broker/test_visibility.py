@@ -3,7 +3,7 @@
 import pytest
 
 from ildm.core.broker import visibility
-from ildm.core.broker.visibility import LOOKS, Silence, Visibility
+from ildm.core.broker.visibility import LOOKS, Unshown, Visibility
 
 
 @pytest.fixture
@@ -12,10 +12,10 @@ def seen() -> Visibility:
 
 
 def test_of_a_parent_that_was_shown_silence_means_that_the_value_is_missing(seen: Visibility) -> None:
-    assert seen.silence("a/1", was_given=False) is Silence.UNKNOWN
+    assert seen.unshown("a/1", was_given=False) is Unshown.UNKNOWN
     assert seen.shown("a/2")
-    assert seen.silence("a/1", was_given=False) is Silence.MISSING
-    assert seen.silence("b/1", was_given=False) is Silence.UNKNOWN
+    assert seen.unshown("a/1", was_given=False) is Unshown.MISSING
+    assert seen.unshown("b/1", was_given=False) is Unshown.UNKNOWN
 
 
 def test_one_value_of_a_parent_is_tried(seen: Visibility) -> None:
@@ -23,14 +23,14 @@ def test_one_value_of_a_parent_is_tried(seen: Visibility) -> None:
     seen.tried("a/1")
     assert not seen.may_try("a/2")
     assert seen.may_try("b/1")
-    assert seen.silence("a/2", was_given=False) is Silence.UNKNOWN
-    assert seen.silence("a/1", was_given=False) is Silence.BUSY
+    assert seen.unshown("a/2", was_given=False) is Unshown.UNKNOWN
+    assert seen.unshown("a/1", was_given=False) is Unshown.BUSY
 
 
 def test_a_value_that_the_broker_has_got_and_never_shows_is_hidden(seen: Visibility) -> None:
-    verdicts = [seen.silence("a/1", was_given=True) for _ in range(LOOKS + 1)]
-    assert verdicts == [Silence.BUSY] * LOOKS + [Silence.HIDDEN]
-    assert seen.silence("a/2", was_given=False) is Silence.HIDDEN
+    verdicts = [seen.unshown("a/1", was_given=True) for _ in range(LOOKS + 1)]
+    assert verdicts == [Unshown.BUSY] * LOOKS + [Unshown.HIDDEN]
+    assert seen.unshown("a/2", was_given=False) is Unshown.HIDDEN
     assert seen.is_known("a/2")
     assert not seen.is_readable("a/2")
 
