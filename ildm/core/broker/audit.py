@@ -7,7 +7,7 @@ of its own session, else what is contested. It subscribes to exact names, as not
 messages for wildcards, and injects what is missing or different, and deletes what should be gone. A value
 which a client has set behind the node's back, at the broker itself, is overruled that way.
 
-Unshown proves that a value is missing only where the account may read. A value of the same parent (all levels
+Silence proves that a value is missing only where the account may read. A value of the same parent (all levels
 but the last) proves that. Before the broker has shown one, one value of the parent is tried, and the others
 follow when the broker has shown it. Where the broker hides what it was given, nothing is mended. A will is
 judged by the broker: after the node has sent one, the value of the broker wins. That it has none counts only
