@@ -97,6 +97,19 @@ class ProcessSite:
     async def status(self) -> dict[str, Any]:
         return await self._get("status")
 
+    async def count(self, name: str) -> int:
+        """A counter, since the process was started."""
+        return int((await self.status())["counters"].get(name, 0))
+
+    async def has_counted(self, name: str, least: int) -> None:
+        """Wait until a counter has come so far."""
+
+        async def counted() -> None:
+            while await self.count(name) < least:  # noqa: ASYNC110 - the process has no event for it
+                await asyncio.sleep(0.02)
+
+        await within(counted(), f"{name}: {least}")
+
     def pause(self) -> None:
         """SIGSTOP: connections stay, but nobody answers, as on a machine that hangs."""
         assert self.process is not None
