@@ -162,19 +162,19 @@ class Node(ClientEvents):
     def _broker_parts(self, password: str | None, cooperates: bool) -> BrokerParts:
         """What the node's own talk with the broker needs of the rest."""
         return BrokerParts(
-            self.node_id,
-            self.config,
-            self.driver,
-            self.store,
-            self.counters,
-            self.dispatch,
-            self.brokers,
-            self.reach,
-            self.retained,
-            self.custody,
-            password,
-            cooperates,  # the router gets to know the algorithm later
-            self,
+            node_id=self.node_id,
+            config=self.config,
+            driver=self.driver,
+            store=self.store,
+            counters=self.counters,
+            dispatch=self.dispatch,
+            brokers=self.brokers,
+            reach=self.reach,
+            retained=self.retained,
+            custody=self.custody,
+            password=password,
+            cooperates=cooperates,  # the router gets to know the algorithm later
+            events=self,
         )
 
     def _link_parts(self) -> LinkParts:

@@ -292,7 +292,7 @@ class Auditor:
         if self.session is None:
             self.session = AuditSession(self)
             config = self.parts.config.broker
-            self.driver.dial(self.parts.broker_address, self.session, config.connect_timeout)
+            self.driver.dial(self.parts.brokers.current, self.session, config.connect_timeout)
         else:
             self.session.go_on()
 

@@ -85,7 +85,7 @@ class Delivery:
     @property
     def known(self) -> Delivers | None:
         """Of the broker in use: found out in this life, or an earlier one."""
-        return self._known.get(str(self.parts.broker_address))
+        return self._known.get(str(self.parts.brokers.current))
 
     def broker_moved(self) -> None:
         """The broker is looked for at another address."""
@@ -102,7 +102,7 @@ class Delivery:
         self._attempts += 1
         self._probe = DeliveryProbe(self, ["$ildm/probe"])
         config = self.parts.config.broker
-        self.parts.driver.dial(self.parts.broker_address, self._probe, config.connect_timeout)
+        self.parts.driver.dial(self.parts.brokers.current, self._probe, config.connect_timeout)
 
     def ended(self, probe: DeliveryProbe, found: Delivers | None) -> None:
         """A probe has ended; None: without an answer."""
@@ -164,7 +164,7 @@ class DeliveryProbe(AskingSession):
         assert injector.version is not None
         super().__init__(injector, injector.ids.of(PROBE), injector.version, 1 << 20)
         self.delivery = delivery
-        self.address = injector.parts.broker_address
+        self.address = injector.parts.brokers.current
         self.found: Delivers | None = None
         self._prefixes = prefixes
         self._topic = ""

@@ -118,7 +118,7 @@ class InjectionSession(BaseSession):
         self._cleaned = goes_on
         self._renamed = False  # the next connection is to have another client identifier
         self._cleanings = 0  # in a row
-        self.address = injector.parts.broker_address
+        self.address = injector.parts.brokers.current
 
     def dial(self) -> None:
         self._timer = None

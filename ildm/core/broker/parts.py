@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from ildm.config import Address, Config
+    from ildm.config import Config
     from ildm.core.broker.broker_choice import BrokerChoice
     from ildm.core.broker.reach import Reach
     from ildm.core.counters import Counters
@@ -31,6 +31,7 @@ class BrokerParts:
 
     def __init__(
         self,
+        *,
         node_id: str,
         config: Config,
         driver: Driver,
@@ -61,8 +62,3 @@ class BrokerParts:
         self.cooperates = cooperates
         """An algorithm is loaded."""
         self.events = events
-
-    @property
-    def broker_address(self) -> Address:
-        """Where the broker is dialed."""
-        return self.brokers.current

@@ -151,7 +151,7 @@ class SameBroker:
         if self.session is None and wanted and self.injector.connected:
             self.session = HearingSession(self)
             timeout = self.parts.config.broker.connect_timeout
-            self.driver.dial(self.parts.broker_address, self.session, timeout)
+            self.driver.dial(self.parts.brokers.current, self.session, timeout)
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:

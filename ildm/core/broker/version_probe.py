@@ -60,7 +60,7 @@ class VersionProbe(BaseSession):
         broker = injector.parts.config.broker
         self._backoff = Backoff(self.driver.random, broker.reconnect_min, broker.reconnect_max)
         self._at_once = 0  # other addresses tried since the last pause
-        self.address = injector.parts.broker_address
+        self.address = injector.parts.brokers.current
         self._framer = Framer(1 << 20)
         self._timer: Any = None
         self._silent = 0
@@ -72,8 +72,8 @@ class VersionProbe(BaseSession):
     def dial(self) -> None:
         self._timer = None
         parts = self.injector.parts
-        if parts.broker_address != self.address:  # somebody else, of whom nothing is known
-            self.address = parts.broker_address
+        if parts.brokers.current != self.address:  # somebody else, of whom nothing is known
+            self.address = parts.brokers.current
             self.version = Version.V5
             self._silent = 0
             self._confirming = False

@@ -76,4 +76,4 @@ class Whereabouts:
 
     @property
     def _now(self) -> str:
-        return str(self.parts.broker_address)
+        return str(self.parts.brokers.current)

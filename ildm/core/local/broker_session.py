@@ -86,14 +86,14 @@ class BrokerSession(BaseSession):
         self._framer: Framer | None = None
         self._aliases: TopicAliases | None = None
         self._tried = 0
-        self.address = parts.broker_address
+        self.address = parts.brokers.current
         """Where the broker was dialed."""
 
     # connection -------------------------------------------------------------------------------
 
     def dial(self) -> None:
         self._tried += 1
-        self.address = self.parts.broker_address
+        self.address = self.parts.brokers.current
         self.driver.dial(self.address, self, self.parts.config.broker.connect_timeout)
 
     def connection_made(self, transport: Any) -> None:
@@ -122,7 +122,7 @@ class BrokerSession(BaseSession):
         parts.reach.missed(self.address, reason)
         if self.paired.transport is None:
             return
-        if parts.broker_address != self.address and self._tried < len(parts.brokers.addresses):
+        if parts.brokers.current != self.address and self._tried < len(parts.brokers.addresses):
             self.dial()
         else:
             self.paired.broker_unavailable()

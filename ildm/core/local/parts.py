@@ -10,7 +10,7 @@ from ildm.core.local.actions import broker_wanted, client_actions
 from ildm.mqtt import Version
 
 if TYPE_CHECKING:
-    from ildm.config import Address, Config
+    from ildm.config import Config
     from ildm.core.broker.broker_choice import BrokerChoice
     from ildm.core.broker.injection import Injector
     from ildm.core.broker.loop_guard import LoopGuard
@@ -127,11 +127,6 @@ class ClientParts:
         self.refusal = Refusal(custody, looked_at) if refuses and custody else None
         """How messages are refused that find the spool full; None: their senders wait."""
         self.broker_wanted = broker_wanted(dispatch.looked_at(Source.BROKER))
-
-    @property
-    def broker_address(self) -> Address:
-        """Where the broker is dialed."""
-        return self.brokers.current
 
     def is_reserved(self, client_id: str) -> bool:
         """Whether it is the name of the node's own sessions, of which no filter is to know."""
