@@ -40,7 +40,7 @@ from ildm.mqtt import (
     decode,
 )
 from ildm.state.spool import FileSpool
-from ildm.testing.virtual.broker import MiniBroker, MiniConnection
+from ildm.testing.virtual.broker import Broker, Connection
 from ildm.testing.virtual.disk import SimDisk
 from ildm.testing.virtual.driver import WorldDriver
 from ildm.testing.virtual.node import plugin_specs
@@ -206,17 +206,17 @@ class Neighbor(Peer):
         return Publish(topic="$ildm/told", payload=b"%d" % self._told)
 
 
-class StageBroker(MiniBroker):
+class StageBroker(Broker):
     """A broker to whom it is all the same how a stream is cut, and whose answers to a chunk are one."""
 
     def connection(self) -> StageConnection:
         return StageConnection(self)
 
 
-class StageConnection(MiniConnection):
+class StageConnection(Connection):
     """See :class:`StageBroker`."""
 
-    def __init__(self, broker: MiniBroker) -> None:
+    def __init__(self, broker: Broker) -> None:
         super().__init__(broker)
         self._answers: list[bytes] | None = None
         self._left = False
@@ -270,7 +270,7 @@ class Stage:
         durable: the node has a spool.
     """
 
-    def __init__(self, names: str = "w", broker: MiniBroker | None = None, durable: bool = False) -> None:
+    def __init__(self, names: str = "w", broker: Broker | None = None, durable: bool = False) -> None:
         self.world = World()
         self.broker = broker or StageBroker()
         self.world.listen(BROKER, self.broker.connection)

@@ -16,7 +16,7 @@ from ildm.core.plugin.loading import PluginSpec, PluginSpecs
 from ildm.mqtt import Connect, Property, Publish, Subscribe, Subscription, Unsubscribe, Version
 from ildm.net.run import NodeServer
 from ildm.testing.contract import Injected, Make, NodeContract, Probe, Stage
-from ildm.testing.virtual.broker import MiniBroker
+from ildm.testing.virtual.broker import Broker
 from ildm.testing.virtual.client import MiniClient
 from tests.support.ports import LOOPBACK, free_port
 
@@ -52,7 +52,7 @@ class SocketStage(Stage):
         self.directory = directory
         self.loop = loop
         self.servers: dict[str, NodeServer] = {}
-        self.brokers: dict[str, MiniBroker] = {}
+        self.brokers: dict[str, Broker] = {}
         self.others: list[asyncio.Server] = []
         self.clients: dict[tuple[str, str], MiniClient] = {}
         self.told: list[Told] = []
@@ -71,7 +71,7 @@ class SocketStage(Stage):
 
     def add(self, name: str) -> Probe:
         self.loop.run_until_complete(asyncio.gather(*self.ending))  # an earlier life has given all back
-        broker = self.brokers[name] = MiniBroker()
+        broker = self.brokers[name] = Broker()
         document = {
             "node_id": name,
             "state_dir": name,

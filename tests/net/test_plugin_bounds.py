@@ -15,7 +15,7 @@ from ildm.core.plugin.loading import PluginSpec, PluginSpecs
 from ildm.mqtt import Connect, PingReq, PingResp, Version
 from ildm.net.run import NodeServer
 from ildm.net.workers import THREADS
-from ildm.testing.virtual.broker import MiniBroker
+from ildm.testing.virtual.broker import Broker
 from ildm.testing.virtual.client import MiniClient
 from tests.plugins.commands import ildm
 from tests.support.ports import LOOPBACK, free_port
@@ -32,7 +32,7 @@ async def until(condition: Callable[[], object]) -> None:
 @asynccontextmanager
 async def running(directory: Path, plugin: type[TreeAlgorithm]) -> AsyncIterator[NodeServer]:
     loop = asyncio.get_running_loop()
-    factory = cast("Callable[[], asyncio.Protocol]", MiniBroker().connection)
+    factory = cast("Callable[[], asyncio.Protocol]", Broker().connection)
     broker = await loop.create_server(factory, LOOPBACK, 0)
     document = {
         "state_dir": "state",

@@ -16,7 +16,7 @@ from ildm.core.local.partial import Partial
 from ildm.core.session import peer_of
 from ildm.mqtt import Connect, Disconnect, Publish, Version
 from ildm.net.run import NodeServer
-from ildm.testing.virtual.broker import MiniBroker
+from ildm.testing.virtual.broker import Broker
 from tests.support.ports import free_port
 
 LEAVE = Disconnect().encode(Version.V311)
@@ -37,17 +37,17 @@ def left() -> list[object]:
     return [each for each in gc.get_objects() if isinstance(each, ClientSession | BrokerSession | Partial)]
 
 
-def leaves(client: asyncio.Transport, broker: MiniBroker) -> None:
+def leaves(client: asyncio.Transport, broker: Broker) -> None:
     client.write(LEAVE)
     client.close()
 
 
-def vanishes(client: asyncio.Transport, broker: MiniBroker) -> None:
+def vanishes(client: asyncio.Transport, broker: Broker) -> None:
     client.write(PART)
     client.abort()
 
 
-def broker_ends(client: asyncio.Transport, broker: MiniBroker) -> None:
+def broker_ends(client: asyncio.Transport, broker: Broker) -> None:
     for connection in list(broker.connections):
         connection.transport.close()
 
@@ -55,10 +55,10 @@ def broker_ends(client: asyncio.Transport, broker: MiniBroker) -> None:
 @pytest.mark.parametrize("algorithm", [None, "sf"])
 @pytest.mark.parametrize("ends", [leaves, vanishes, broker_ends])
 async def test_the_two_sessions_of_a_client_go_with_their_connections(
-    tmp_path: Path, ends: Callable[[asyncio.Transport, MiniBroker], None], algorithm: str | None
+    tmp_path: Path, ends: Callable[[asyncio.Transport, Broker], None], algorithm: str | None
 ) -> None:
     loop = asyncio.get_running_loop()
-    broker = MiniBroker()
+    broker = Broker()
     serving = await loop.create_server(broker.connection, "127.0.0.1", 0)  # type: ignore[arg-type, type-var]
     port = free_port()
     document = {

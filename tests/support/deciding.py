@@ -8,7 +8,7 @@ from ildm.api import Deferred, Filter, Reject, Session, Source
 from ildm.config import Address
 from ildm.core.node import Node
 from ildm.mqtt import Connect, PacketType, Publish, ReasonCode, Version, decode
-from ildm.testing.virtual.broker import MiniBroker
+from ildm.testing.virtual.broker import Broker
 from ildm.testing.virtual.client import MiniClient
 from ildm.testing.virtual.driver import WorldDriver
 from ildm.testing.virtual.node import make_node, plugin_specs
@@ -45,7 +45,7 @@ class Setting:
 
     def __init__(self, world: World, kind: type[Filter] = Deciding, **settings: Any) -> None:
         self.world = world
-        self.broker = MiniBroker()
+        self.broker = Broker()
         world.listen(Address("a", 3), self.broker.connection)
         self.node: Node = make_node(world, "a", plugin_specs(None, None, [("decides", kind)]), **settings)
         self.filter: Any = self.node.dispatch.loaded[0].plugin

@@ -7,7 +7,7 @@ from typing import Any
 
 from ildm.config import Address
 from ildm.mqtt import ConnAck, Connect, Disconnect, PubAck, Publish, PubRec, Version
-from ildm.testing.virtual.broker import MiniBroker, MiniConnection
+from ildm.testing.virtual.broker import Broker, Connection
 from ildm.testing.virtual.world import World
 from tests.support.site import Site
 
@@ -87,18 +87,18 @@ def injected(site: Site) -> list[tuple[str, bytes]]:
     return [(p.topic, p.payload) for i, p in site.broker.published if i.startswith("ildm-")]
 
 
-class Keeper(MiniBroker):
+class Keeper(Broker):
     """Accepts every client, keeps the bytes that came after CONNECT, and judges nothing."""
 
     def __init__(self) -> None:
         super().__init__()
         self.raw: dict[str, bytes] = {}
 
-    def connection(self) -> MiniConnection:
+    def connection(self) -> Connection:
         return KeptConnection(self)
 
 
-class KeptConnection(MiniConnection):
+class KeptConnection(Connection):
     def data_received(self, data: bytes) -> None:
         assert isinstance(self.broker, Keeper)
         if self.client_id.startswith("ildm-"):
@@ -130,7 +130,7 @@ def before_brokers(world: World, names: str, speaks_5: bool, **settings: Any) ->
     """Sites in a row whose brokers speak MQTT 5, or 3.1.1 at most."""
     sites = [Site(world, name, None) for name in names]
     for site in sites:
-        site.broker = MiniBroker(speaks_5)
+        site.broker = Broker(speaks_5)
         world.listen(Address(site.name, 3), site.broker.connection)
         site.algorithm = "sf"
         site.settings = settings

@@ -12,7 +12,7 @@ from ildm.core.link.session import LinkSession
 from ildm.core.node import Node
 from ildm.core.spool import Spool
 from ildm.mqtt import Connect, SubAck, Subscribe, Subscription
-from ildm.testing.virtual.broker import MiniBroker
+from ildm.testing.virtual.broker import Broker
 from ildm.testing.virtual.client import MiniClient
 from ildm.testing.virtual.driver import WorldDriver
 from ildm.testing.virtual.node import make_node, plugin_specs
@@ -42,7 +42,7 @@ class Site:
         self.name = name
         self.algorithm = algorithm
         self.settings = settings
-        self.broker = MiniBroker()
+        self.broker = Broker()
         self.store = store or MemoryStore()
         self.spool = spool
         world.listen(Address(name, 3), self.broker.connection)

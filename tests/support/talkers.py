@@ -9,7 +9,7 @@ from ildm.api import Link, NodeApi, OverlayAlgorithm, Peer, PluginConfig, SendRe
 from ildm.config import Address
 from ildm.core.link.on_demand import OnDemand
 from ildm.mqtt import Connect, Publish
-from ildm.testing.virtual.broker import MiniBroker
+from ildm.testing.virtual.broker import Broker
 from ildm.testing.virtual.client import MiniClient
 from ildm.testing.virtual.driver import WorldDriver
 from ildm.testing.virtual.node import make_node, plugin_specs
@@ -75,7 +75,7 @@ class Site:
     ) -> None:
         self.world = world
         self.name = name
-        self.broker = MiniBroker()
+        self.broker = Broker()
         world.listen(Address(name, 3), self.broker.connection)
         link = {"advertise": f"{name}:2", "reconnect_min": 0.05, "reconnect_max": 0.2, **(link or {})}
         self.node = make_node(world, name, plugin_specs(algorithm, Talker), link=link, **settings)

@@ -33,7 +33,7 @@ def wants(filters: list[str], topic: str) -> bool:
     return topic in filters or any(topic_matches(f, topic) for f in filters if "+" in f or "#" in f)
 
 
-class MiniBroker:
+class Broker:
     """Speaks QoS 0-2 towards publishers and delivers at QoS 0; keeps what was published, in order.
 
     What a real one may do to a node is switched on by its attributes.
@@ -48,9 +48,9 @@ class MiniBroker:
         self.sought: list[tuple[str, str]] = []
         """The same, after the client id, of those by which nodes find each other (`same_broker.py`)."""
         self.retained: dict[str, Publish] = {}
-        self.sessions: dict[str, MiniSession] = {}
+        self.sessions: dict[str, Session] = {}
         """Sessions that outlive their connections."""
-        self.connections: list[MiniConnection] = []
+        self.connections: list[Connection] = []
         self.refuse_with: int | None = None
         """Return or reason code for every CONNECT."""
         self.takes_id: Callable[[str], bool] = lambda client_id: True
@@ -81,8 +81,8 @@ class MiniBroker:
         else:
             self.published.append((client_id, packet))
 
-    def connection(self) -> MiniConnection:
-        return MiniConnection(self)
+    def connection(self) -> Connection:
+        return Connection(self)
 
     def topics(self, client_prefix: str = "ildm-") -> list[str]:
         """Topics published by clients whose id begins so; by default what nodes have injected."""
@@ -116,7 +116,7 @@ class MiniBroker:
                 connection.transport.pause_reading()
 
 
-class MiniSession:
+class Session:
     """What outlives a connection: subscriptions, and QoS 2 messages that were not released."""
 
     def __init__(self) -> None:
@@ -124,14 +124,14 @@ class MiniSession:
         self.unreleased: dict[int, Publish] = {}
 
 
-class MiniConnection:
-    def __init__(self, broker: MiniBroker) -> None:
+class Connection:
+    def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.transport: Any = None
         self.framer = Framer()
         self.version = Version.V311
         self.client_id = ""
-        self.session = MiniSession()
+        self.session = Session()
         self.received: list[Any] = []
         self.writable = True
 
@@ -238,7 +238,7 @@ class MiniConnection:
         found = None if packet.clean_start else broker.sessions.get(packet.client_id)
         broker.sessions.pop(packet.client_id, None)
         lasts = packet.properties.get(Property.SESSION_EXPIRY_INTERVAL) if five else not packet.clean_start
-        self.session = found or MiniSession()
+        self.session = found or Session()
         if lasts:
             broker.sessions[packet.client_id] = self.session
         properties: dict[Property, Any] = {Property.TOPIC_ALIAS_MAXIMUM: 10} if five else {}

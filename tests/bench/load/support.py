@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from ildm.mqtt import Packet, Version, decode
-from ildm.testing.virtual.broker import MiniBroker, MiniConnection
+from ildm.testing.virtual.broker import Broker, Connection
 from ildm_bench.load.coordinator import RunProgress, RunSpec, run_load
 from ildm_bench.load.payload import LAYOUT, MAGIC
 from ildm_bench.load.scenario import Scenario
@@ -121,14 +121,14 @@ async def read_packet(reader: asyncio.StreamReader, version: Version = Version.V
     return decode(data + await reader.readexactly(length), version)
 
 
-class WatchedBroker(MiniBroker):
+class WatchedBroker(Broker):
     """A broker in this process whose connections can be waited for."""
 
     def __init__(self) -> None:
         super().__init__()
         self.changed = asyncio.Event()
 
-    def connection(self) -> MiniConnection:
+    def connection(self) -> Connection:
         return _Watched(self)
 
     def _protocol(self) -> Any:
@@ -149,7 +149,7 @@ class WatchedBroker(MiniBroker):
             yield address(server.sockets[0].getsockname())
 
 
-class _Watched(MiniConnection):
+class _Watched(Connection):
     broker: WatchedBroker
 
     def data_received(self, data: bytes) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ildm.mqtt import ConnAck, Connect, Property, Publish, Version, Will
-from ildm.testing.virtual.broker import MiniConnection
+from ildm.testing.virtual.broker import Connection
 from ildm.testing.virtual.world import World
 from tests.support.retained import set_value
 from tests.support.site import Site, row
@@ -15,14 +15,14 @@ from tests.support.site import Site, row
 
 def hide(broker: Any, monkeypatch: pytest.MonkeyPatch, prefixes: tuple[str, ...]) -> None:
     """Let the broker grant every subscription, and deliver nothing below the prefixes to the node."""
-    deliver = MiniConnection._deliver
+    deliver = Connection._deliver
 
-    def shown(self: MiniConnection, packet: Publish, retain: bool = False) -> None:
+    def shown(self: Connection, packet: Publish, retain: bool = False) -> None:
         if self.broker is broker and self.client_id.startswith("ildm-") and packet.topic.startswith(prefixes):
             return
         deliver(self, packet, retain)
 
-    monkeypatch.setattr(MiniConnection, "_deliver", shown)
+    monkeypatch.setattr(Connection, "_deliver", shown)
 
 
 def injected(site: Site, topic: str) -> int:
@@ -166,9 +166,9 @@ def test_a_busy_broker_that_shows_its_values_late_is_mended(
     b.crash()
     b.broker.crash(keeps=False)
     b.start(("a",))
-    deliver = MiniConnection._deliver
+    deliver = Connection._deliver
 
-    def delayed(self: MiniConnection, packet: Publish, retain: bool = False) -> None:
+    def delayed(self: Connection, packet: Publish, retain: bool = False) -> None:
         if self.broker is b.broker and self.client_id.startswith("ildm-"):
             world.call_at(
                 world.time + late, lambda: self.transport.is_closing() or deliver(self, packet, retain)
@@ -176,9 +176,9 @@ def test_a_busy_broker_that_shows_its_values_late_is_mended(
         else:
             deliver(self, packet, retain)
 
-    monkeypatch.setattr(MiniConnection, "_deliver", delayed)
+    monkeypatch.setattr(Connection, "_deliver", delayed)
     world.run(9)
-    monkeypatch.setattr(MiniConnection, "_deliver", deliver)
+    monkeypatch.setattr(Connection, "_deliver", deliver)
     world.run(60)
     assert sorted(b.broker.retained) == [f"t/{i}" for i in range(5)]
 

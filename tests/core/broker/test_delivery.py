@@ -10,7 +10,7 @@ from ildm.config import Address
 from ildm.core.broker.delivery import ATTEMPTS, Delivers
 from ildm.core.tables import BROKERS
 from ildm.mqtt import ConnAck, Connect, Property, PubAck, PubComp, Publish, PubRec, PubRel, Subscribe
-from ildm.testing.virtual.broker import MiniBroker, MiniConnection, MiniSession
+from ildm.testing.virtual.broker import Broker, Connection, Session
 from ildm.testing.virtual.store import MemoryStore
 from ildm.testing.virtual.world import World
 from tests.support.memory_spool import MemorySpool
@@ -18,14 +18,14 @@ from tests.support.publishing import publish
 from tests.support.site import Site
 
 
-class AtPublish(MiniBroker):
+class AtPublish(Broker):
     """It delivers a message of QoS 2 when it comes."""
 
-    def connection(self) -> MiniConnection:
+    def connection(self) -> Connection:
         return AtPublishConnection(self)
 
 
-class AtPublishConnection(MiniConnection):
+class AtPublishConnection(Connection):
     def _publish(self, packet: Publish) -> None:
         new = packet.packet_id not in self.session.unreleased
         super()._publish(packet)
@@ -38,14 +38,14 @@ class AtPublishConnection(MiniConnection):
         super()._packet(packet)
 
 
-class MakesItQos1(MiniBroker):
+class MakesItQos1(Broker):
     """It answers QoS 2 with PUBACK, as RabbitMQ does."""
 
-    def connection(self) -> MiniConnection:
+    def connection(self) -> Connection:
         return MakesItQos1Connection(self)
 
 
-class MakesItQos1Connection(MiniConnection):
+class MakesItQos1Connection(Connection):
     def _publish(self, packet: Publish) -> None:
         if packet.qos == 2 and packet.packet_id is not None:
             self.send(PubAck(packet_id=packet.packet_id))
@@ -53,7 +53,7 @@ class MakesItQos1Connection(MiniConnection):
         super()._publish(packet)
 
 
-def site(world: World, mini: MiniBroker, store: MemoryStore | None = None, **settings: Any) -> Site:
+def site(world: World, mini: Broker, store: MemoryStore | None = None, **settings: Any) -> Site:
     made = Site(world, "a", "pf", store=store, spool=MemorySpool(), **settings)
     made.broker = mini
     world.listen(made.node.broker_address, mini.connection)
@@ -63,12 +63,12 @@ def site(world: World, mini: MiniBroker, store: MemoryStore | None = None, **set
 @pytest.mark.parametrize(
     ("make", "found"),
     [
-        (MiniBroker, Delivers.AT_RELEASE),
+        (Broker, Delivers.AT_RELEASE),
         (AtPublish, Delivers.AT_PUBLISH),
         (MakesItQos1, Delivers.AT_PUBLISH),
     ],
 )
-def test_it_is_found_out_and_saved(make: type[MiniBroker], found: Delivers) -> None:
+def test_it_is_found_out_and_saved(make: type[Broker], found: Delivers) -> None:
     world = World()
     a = site(world, make())
     world.run(5)
@@ -85,7 +85,7 @@ def test_it_is_found_out_and_saved(make: type[MiniBroker], found: Delivers) -> N
 
 def test_it_is_tried_once_in_a_life_and_known_in_the_next() -> None:
     world = World()
-    a = site(world, MiniBroker())
+    a = site(world, Broker())
     world.run(5)
     asked = len(a.broker.tried)
     a.broker.crash()
@@ -103,7 +103,7 @@ def test_what_was_found_out_about_another_broker_does_not_count() -> None:
     world, store = World(), MemoryStore()
     store.put(BROKERS, ("elsewhere:1",), ("release",))
     store.put(BROKERS, ("a:3",), ("never",))
-    a = site(world, MiniBroker(), store)
+    a = site(world, Broker(), store)
     a.broker.denies = lambda topic_filter: True
     world.run(5)
     assert a.node.injector.delivery.known is None
@@ -116,7 +116,7 @@ def test_a_broker_that_does_not_let_itself_be_tried_is_left_alone(
     how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World()
-    broker = MiniBroker()
+    broker = Broker()
     a = site(world, broker, broker={"address": "a:3", "protocol": "5"})
 
     def is_probe(packet: Any) -> bool:
@@ -158,10 +158,10 @@ def test_what_may_or_may_not_have_been_delivered_is_as_the_configuration_says(
     assert a.node.counters[f"injection_uncertain_{counter}"] == 1
 
 
-@pytest.mark.parametrize("make", [AtPublish, MiniBroker])
+@pytest.mark.parametrize("make", [AtPublish, Broker])
 @pytest.mark.parametrize("count", [1, 5])
 def test_what_a_broker_has_delivered_is_not_sent_anew_when_it_has_died(
-    make: type[MiniBroker], count: int
+    make: type[Broker], count: int
 ) -> None:
     """It had answered with PUBREC, and has forgotten the session: one that delivers at PUBREL has lost it."""
     world = World()
@@ -190,9 +190,9 @@ def test_what_a_broker_has_delivered_is_not_sent_anew_when_it_has_died(
 def test_where_topics_with_a_dollar_do_not_work_nothing_is_tried_that_clients_see(
     how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take = MiniConnection._take
+    take = Connection._take
 
-    def not_with_a_dollar(self: MiniConnection, packet: Publish) -> None:
+    def not_with_a_dollar(self: Connection, packet: Publish) -> None:
         if not packet.topic.startswith("$"):
             take(self, packet)
 
@@ -202,7 +202,7 @@ def test_where_topics_with_a_dollar_do_not_work_nothing_is_tried_that_clients_se
     if how == "denies":
         broker.denies = lambda topic_filter: topic_filter.startswith("$")
     elif how == "says nothing":
-        monkeypatch.setattr(MiniConnection, "_take", not_with_a_dollar)
+        monkeypatch.setattr(Connection, "_take", not_with_a_dollar)
     else:
         broker.hangs_up_on = lambda packet: isinstance(packet, Publish) and packet.topic.startswith("$")
     world.run(10)
@@ -215,7 +215,7 @@ def test_where_topics_with_a_dollar_do_not_work_nothing_is_tried_that_clients_se
 @pytest.mark.parametrize("uncertain", ["resend", "drop"])
 def test_of_a_broker_nobody_knows_nothing_is_certain(uncertain: str) -> None:
     world = World()
-    a = site(world, MiniBroker(), spooling={"uncertain": uncertain})
+    a = site(world, Broker(), spooling={"uncertain": uncertain})
     a.broker.denies = lambda topic_filter: True
     world.run(5)
     for released in (True, False):
@@ -225,20 +225,20 @@ def test_of_a_broker_nobody_knows_nothing_is_certain(uncertain: str) -> None:
 # a broker that takes up sessions which have ended ------------------------------------------------
 
 
-class Reopening(MiniBroker):
+class Reopening(Broker):
     """It takes up a session of MQTT 3 that began clean, some times, and forgets it with that connection, as
     Moquette."""
 
     def __init__(self, times: int) -> None:
         super().__init__(speaks_5=False)
         self.times = times
-        self.doomed: list[MiniSession] = []
+        self.doomed: list[Session] = []
 
-    def connection(self) -> MiniConnection:
+    def connection(self) -> Connection:
         return ReopeningConnection(self)
 
 
-class ReopeningConnection(MiniConnection):
+class ReopeningConnection(Connection):
     broker: Reopening
 
     def _connect(self, packet: Connect) -> None:
@@ -269,14 +269,14 @@ def test_a_session_that_began_clean_is_not_gone_on_with(times: int, doomed: bool
 # a broker that lets handshakes hang -------------------------------------------------------------
 
 
-class Silent(MiniBroker):
+class Silent(Broker):
     """It says nothing to a PUBLISH that it knows, as Moquette, nor to a PUBREL once more, as amqtt."""
 
-    def connection(self) -> MiniConnection:
+    def connection(self) -> Connection:
         return SilentConnection(self)
 
 
-class SilentConnection(MiniConnection):
+class SilentConnection(Connection):
     def _publish(self, packet: Publish) -> None:
         if not packet.dup or packet.packet_id not in self.session.unreleased:
             super()._publish(packet)
@@ -294,13 +294,13 @@ def test_what_such_a_broker_does_not_answer_is_done_in_the_end(unheard: type, mo
     b.node.links.add(a.node.config.link.listen or a.node.config.listen._replace(port=2), False)
     world.run(5)
     client = b.client("p")
-    send = MiniConnection.send
+    send = Connection.send
 
-    def lose(self: MiniConnection, packet: Any) -> None:
+    def lose(self: Connection, packet: Any) -> None:
         if not (self.client_id == "ildm-a-0" and isinstance(packet, unheard)):
             send(self, packet)
 
-    monkeypatch.setattr(MiniConnection, "send", lose)
+    monkeypatch.setattr(Connection, "send", lose)
     for number in (1, 2, 3):
         client.send(Publish(topic="t", payload=b"%d" % number, qos=2, packet_id=number))
     world.run(1)
@@ -319,7 +319,7 @@ def test_what_such_a_broker_does_not_answer_is_done_in_the_end(unheard: type, mo
 
 def test_without_qos_2_on_links_nothing_is_tried() -> None:
     world = World()
-    a = site(world, MiniBroker(), link={"qos": 1})
+    a = site(world, Broker(), link={"qos": 1})
     world.run(5)
     assert a.broker.tried == []
 
@@ -327,7 +327,7 @@ def test_without_qos_2_on_links_nothing_is_tried() -> None:
 def test_the_session_of_an_earlier_life_is_taken_up_whatever_was_tried_before() -> None:
     """Finding out the version, too, is done under a name of its own."""
     world = World()
-    a = site(world, MiniBroker())
+    a = site(world, Broker())
     b = Site(world, "b", "pf", spool=MemorySpool())
     b.node.links.add(a.node.config.link.listen or a.node.config.listen._replace(port=2), False)
     world.run(5)
@@ -346,7 +346,7 @@ def test_the_session_of_an_earlier_life_is_taken_up_whatever_was_tried_before() 
 def test_a_kill_amid_a_write_of_the_spool_sends_nothing_twice() -> None:
     """What the write did not finish nobody had seen: the node goes on with the broker's session."""
     world = World()
-    a = site(world, MiniBroker())
+    a = site(world, Broker())
     b = Site(world, "b", "pf", spool=MemorySpool())
     b.node.links.add(a.node.config.link.listen or a.node.config.listen._replace(port=2), False)
     world.run(5)
@@ -370,7 +370,7 @@ def test_what_the_broker_holds_is_no_later_message_when_the_spool_has_lost_its_r
     under_way: bool,
 ) -> None:
     world = World()
-    a = site(world, MiniBroker())
+    a = site(world, Broker())
     b = Site(world, "b", "pf", spool=MemorySpool())
     b.node.links.add(a.node.config.link.listen or a.node.config.listen._replace(port=2), False)
     world.run(5)

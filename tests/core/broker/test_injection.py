@@ -8,19 +8,19 @@ import pytest
 
 from ildm.config import Address
 from ildm.mqtt import Connect, Disconnect, Property, Publish, ReasonCode, Version
-from ildm.testing.virtual.broker import MiniBroker, MiniConnection
+from ildm.testing.virtual.broker import Broker, Connection
 from ildm.testing.virtual.world import World
 from tests.support.site import Site, row
 
 
-class NotingBroker(MiniBroker):
+class NotingBroker(Broker):
     """Keeps every CONNECT, also those of connections that have ended."""
 
     def __init__(self, speaks_5: bool = True) -> None:
         super().__init__(speaks_5)
         self.connects: list[Connect] = []
 
-    def connection(self) -> MiniConnection:
+    def connection(self) -> Connection:
         made = super().connection()
         packet_came = made._packet
 
@@ -192,7 +192,7 @@ def test_a_broker_that_gives_the_session_to_another_client_is_not_hurried(world:
     assert site.node.injector.contested is None
 
 
-class Mute(MiniConnection):
+class Mute(Connection):
     def _packet(self, packet: Any) -> None:
         pass
 

@@ -8,7 +8,7 @@ from ildm.config import Address
 from ildm.core.broker.loop_guard import INTERVAL, SUSPICIOUS
 from ildm.core.node import Node
 from ildm.mqtt import ConnAck, Connect, ConnectReturnCode, ReasonCode, Version
-from ildm.testing.virtual.broker import MiniBroker
+from ildm.testing.virtual.broker import Broker
 from ildm.testing.virtual.client import MiniClient
 from ildm.testing.virtual.driver import WorldDriver
 from ildm.testing.virtual.node import make_node, plugin_specs
@@ -90,7 +90,7 @@ def test_it_goes_on_when_the_circle_is_broken() -> None:
     world.run(1)
     assert answer(client) == int(ConnectReturnCode.SERVER_UNAVAILABLE)
     assert node.counters["broker_loops"] + other.counters["broker_loops"] >= 1
-    world.listen(Address("b", 1), MiniBroker().connection)
+    world.listen(Address("b", 1), Broker().connection)
     world.run(3 * INTERVAL)
     assert node.reach.down_reason is None
     client = connect(world, "a")
@@ -101,7 +101,7 @@ def test_it_goes_on_when_the_circle_is_broken() -> None:
 def test_a_crowd_of_equal_clients_is_no_circle() -> None:
     """They have no identifier, come at once, and the broker does not answer: it is asked once."""
     world = World()
-    broker = MiniBroker()
+    broker = Broker()
     seen: list[str] = []
     broker.answers = lambda packet: seen.append(packet.client_id) is not None
     world.listen(Address("x", 3), broker.connection)

@@ -10,7 +10,7 @@ from ildm.api import SendResult
 from ildm.config import Address
 from ildm.core.broker.same_broker import ATTEMPTS, BATCH, CHECKED_AFTER, PREFIX, number_in, topic_of
 from ildm.mqtt import Connect, PingReq, Publish, Subscribe, Unsubscribe, topic_matches
-from ildm.testing.virtual.broker import MiniBroker, MiniConnection
+from ildm.testing.virtual.broker import Broker, Connection
 from ildm.testing.virtual.driver import WorldDriver
 from ildm.testing.virtual.world import World
 from tests.support.site import Site
@@ -23,7 +23,7 @@ REASON = (
 NOT_NOTICED = "a neighbour before the same broker is not noticed"
 
 
-class Heard(MiniBroker):
+class Heard(Broker):
     """Keeps what nodes subscribe to find each other."""
 
     def __init__(self) -> None:
@@ -41,26 +41,26 @@ class Heard(MiniBroker):
         return False
 
 
-class Mute(MiniBroker):
+class Mute(Broker):
     """Delivers nothing on topics that begin with ``$``, as ActiveMQ."""
 
-    def connection(self) -> MiniConnection:
+    def connection(self) -> Connection:
         return MuteConnection(self)
 
 
-class MuteConnection(MiniConnection):
+class MuteConnection(Connection):
     def _take(self, packet: Publish) -> None:
         if not packet.topic.startswith("$"):
             super()._take(packet)
 
 
-def at(world: World, site: Site, broker: MiniBroker) -> None:
+def at(world: World, site: Site, broker: Broker) -> None:
     """From now on a site's broker is this one."""
     site.broker = broker
     world.listen(Address(site.name, 3), broker.connection)
 
 
-def two(world: World, algorithm: str, broker: MiniBroker | None = None, **settings: Any) -> list[Site]:
+def two(world: World, algorithm: str, broker: Broker | None = None, **settings: Any) -> list[Site]:
     """Two nodes that are not linked, before one broker."""
     sites = [Site(world, name, algorithm, **settings) for name in "ab"]
     for site in sites:
@@ -184,7 +184,7 @@ def test_a_broker_that_moves_ends_it_and_brings_it_back(world: World, algorithm:
     world.run(20)
     assert_refused(a, b)
 
-    other = MiniBroker()
+    other = Broker()
     world.listen(Address("elsewhere", 3), other.connection)
     b.node.brokers.replace([Address("elsewhere", 3)])
     world.run(40)
@@ -208,7 +208,7 @@ def test_a_node_that_is_restarted_elsewhere_is_linked(world: World, algorithm: s
     link(a, b)
     world.run(20)
     b.kill()
-    at(world, b, MiniBroker())
+    at(world, b, Broker())
     b.start(("a",))
     world.run(5)
     assert (a.links(), b.links()) == ({"b": "active"}, {"a": "active"})
@@ -237,7 +237,7 @@ def test_what_was_kept_in_an_outage_waits_for_a_broker_of_its_own(world: World) 
 def test_an_account_that_may_not_listen(world: World, algorithm: str, both: bool) -> None:
     """At one end the other one hears nevertheless; at both nothing is refused, and each says so once."""
     a, b = two(world, algorithm)
-    b.broker = MiniBroker()
+    b.broker = Broker()
     world.listen(Address("b", 3), lambda: Through(b.broker, a.broker))
     b.broker.denies = lambda topic_filter: topic_filter.startswith(PREFIX)
     if both:
@@ -261,10 +261,10 @@ def test_an_account_that_may_not_listen(world: World, algorithm: str, both: bool
         assert PREFIX in str(fields["reason"])
 
 
-class Through(MiniConnection):
+class Through(Connection):
     """A connection under the rules of one account to the broker of another one."""
 
-    def __init__(self, rules: MiniBroker, broker: MiniBroker) -> None:
+    def __init__(self, rules: Broker, broker: Broker) -> None:
         super().__init__(rules)
         self.shared = broker
 
@@ -309,7 +309,7 @@ def test_a_broker_that_hangs_up_on_it_is_not_tried_for_ever(world: World, algori
 def test_a_broker_that_is_silent_is_dialed_anew(world: World, algorithm: str) -> None:
     a, b = two(world, algorithm)
     for site in (a, b):
-        at(world, site, MiniBroker())
+        at(world, site, Broker())
     link(a, b)
     world.run(5)
     session = b.node.injector.same_broker.session

@@ -10,7 +10,7 @@ import pytest
 from ildm.config import Address
 from ildm.core.broker.refusals import own_session_refused
 from ildm.mqtt import Connect, Publish, Version
-from ildm.testing.virtual.broker import MiniBroker, MiniConnection
+from ildm.testing.virtual.broker import Broker, Connection
 from ildm.testing.virtual.world import World
 from tests.support.site import Site
 
@@ -20,7 +20,7 @@ Answer = bytes | None
 PROPER = b"as a broker does"
 
 
-class Scripted(MiniBroker):
+class Scripted(Broker):
     """Answers the CONNECT number ``n`` as a function of its version and ``n`` says."""
 
     def __init__(self, answer: Callable[[Version, int], Answer]) -> None:
@@ -29,7 +29,7 @@ class Scripted(MiniBroker):
         self.connects: list[Connect] = []
         self.times: list[float] = []
 
-    def connection(self) -> MiniConnection:
+    def connection(self) -> Connection:
         return ScriptedConnection(self)
 
     @property
@@ -37,7 +37,7 @@ class Scripted(MiniBroker):
         return [connect.version for connect in self.connects]
 
 
-class ScriptedConnection(MiniConnection):
+class ScriptedConnection(Connection):
     broker: Scripted
 
     def _packet(self, packet: Any) -> None:

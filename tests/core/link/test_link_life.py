@@ -14,7 +14,7 @@ from ildm.core.link.hello import METHOD, NONCE, Hello, Refusal
 from ildm.core.link.session import LinkSession
 from ildm.core.link.topology import Advertisement
 from ildm.mqtt import Auth, ConnAck, Connect, Disconnect, Property, Publish, ReasonCode, Version
-from ildm.testing.virtual.broker import MiniBroker
+from ildm.testing.virtual.broker import Broker
 from ildm.testing.virtual.client import MiniClient
 from ildm.testing.virtual.driver import WorldDriver
 from ildm.testing.virtual.node import make_node, plugin_specs
@@ -295,7 +295,7 @@ def test_a_message_never_goes_back_over_the_link_it_came_from(world: World) -> N
             return [(link, 2) for link in self.api.links]
 
     nodes = {}
-    brokers = {name: MiniBroker() for name in "ab"}
+    brokers = {name: Broker() for name in "ab"}
     for name, broker in brokers.items():
         world.listen(Address(name, 3), broker.connection)
         nodes[name] = make_node(world, name, plugin_specs("everywhere", Everywhere))

@@ -12,7 +12,7 @@ from ildm.core.local.client_session import MAX_CONNECT
 from ildm.core.tables import SESSIONS, SUBSCRIPTIONS
 from ildm.core.transfer.router import MAX_CACHED_TOPIC
 from ildm.mqtt import ConnAck, Connect, Disconnect, MalformedPacket, Property, Publish, Version, Will, decode
-from ildm.testing.virtual.broker import MiniBroker, MiniConnection
+from ildm.testing.virtual.broker import Broker, Connection
 from ildm.testing.virtual.client import MiniClient
 from ildm.testing.virtual.world import World
 from tests.support.mini_brokers import connection_session_present
@@ -32,10 +32,10 @@ def will(client_id: str = "c", delay: int = 0, **fields: Any) -> Connect:
 # CONNECT --------------------------------------------------------------------------------------
 
 
-class Mute(MiniBroker):
+class Mute(Broker):
     """Takes connections and says nothing."""
 
-    def connection(self) -> MiniConnection:
+    def connection(self) -> Connection:
         made = super().connection()
         made._packet = lambda packet: None  # type: ignore[method-assign]
         return made

@@ -25,7 +25,7 @@ from ildm.mqtt import (
     Version,
     Will,
 )
-from ildm.testing.virtual.broker import MiniBroker
+from ildm.testing.virtual.broker import Broker
 from ildm.testing.virtual.client import MiniClient
 from ildm.testing.virtual.node import make_node, plugin_specs
 from ildm.testing.virtual.world import World
@@ -269,7 +269,7 @@ def test_an_algorithm_that_decides_too_is_asked_last(world: World) -> None:
         def filter(self, session: Session, message: bytes) -> None:
             asked.append("algorithm")
 
-    broker = MiniBroker()
+    broker = Broker()
     world.listen(Address("a", 3), broker.connection)
     node = make_node(world, "a", plugin_specs("both", Both, [("first", First)]))
     node.start({})

@@ -38,7 +38,7 @@ from ildm.mqtt import (
     create_message,
     decode,
 )
-from ildm.testing.virtual.broker import MiniBroker
+from ildm.testing.virtual.broker import Broker
 from ildm.testing.virtual.client import MiniClient
 from ildm.testing.virtual.driver import WorldDriver
 from ildm.testing.virtual.node import make_node, plugin_specs
@@ -106,8 +106,8 @@ CLOSED = ("closed", SessionStatus.CLOSED)
 TCP_DOWN = ("tcp down", SessionStatus.CLOSED)
 
 
-def start(world: World, name: str) -> tuple[Node, Recorder, MiniBroker]:
-    broker = MiniBroker()
+def start(world: World, name: str) -> tuple[Node, Recorder, Broker]:
+    broker = Broker()
     world.listen(Address(name, 3), broker.connection)
     node = make_node(world, name, plugin_specs("recorder", Recorder))
     node.start({})
@@ -282,7 +282,7 @@ def test_a_plugin_that_wants_nothing_is_shown_nothing(world: World) -> None:
     class Deaf(Recorder):
         wants = frozenset()
 
-    broker = MiniBroker()
+    broker = Broker()
     world.listen(Address("a", 3), broker.connection)
     node = make_node(world, "a", plugin_specs("deaf", Deaf))
     node.start({})
@@ -402,7 +402,7 @@ def test_routes_are_remembered_until_they_change(world: World) -> None:
             self.api.count(topic)
             return ()
 
-    world.listen(Address("a", 3), MiniBroker().connection)
+    world.listen(Address("a", 3), Broker().connection)
     node = make_node(world, "a", plugin_specs("counting", Counting))
     node.start({})
     plugin = node.dispatch.algorithm

@@ -37,7 +37,7 @@ from ildm.mqtt import (
     Subscription,
     Version,
 )
-from ildm.testing.virtual.broker import MiniBroker
+from ildm.testing.virtual.broker import Broker
 from ildm.testing.virtual.client import MiniClient
 from ildm.testing.virtual.driver import WorldDriver
 from ildm.testing.virtual.node import make_node, plugin_specs
@@ -67,8 +67,8 @@ class Unsure:
 
 def start(
     world: World, name: str = "a", plugin: Any = Quiet, filters: Any = None, **settings: Any
-) -> tuple[Node, MiniBroker]:
-    broker = MiniBroker()
+) -> tuple[Node, Broker]:
+    broker = Broker()
     world.listen(Address(name, 3), broker.connection)
     if plugin is not None and issubclass(plugin, OverlayAlgorithm):
         settings["link"] = {"advertise": f"{name}:2"}
@@ -79,7 +79,7 @@ def start(
     return node, broker
 
 
-def pair(world: World, plugin: Any = Quiet) -> tuple[Node, Node, MiniBroker]:
+def pair(world: World, plugin: Any = Quiet) -> tuple[Node, Node, Broker]:
     """Two nodes with a link, and the broker of the far one."""
     node, _ = start(world, "a", plugin)
     far, far_broker = start(world, "b", plugin)

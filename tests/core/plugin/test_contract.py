@@ -23,7 +23,7 @@ from ildm.core.node import Node
 from ildm.mqtt import Connect, Property, Publish, Subscribe, Subscription, Unsubscribe, Version
 from ildm.state.spool import FileSpool
 from ildm.testing.contract import ELSEWHERE, Injected, NodeContract, Probe, Stage
-from ildm.testing.virtual.broker import MiniBroker
+from ildm.testing.virtual.broker import Broker
 from ildm.testing.virtual.client import MiniClient
 from ildm.testing.virtual.disk import SimDisk
 from ildm.testing.virtual.driver import WorldDriver
@@ -42,12 +42,12 @@ class VirtualStage(Stage):
         self.stores: dict[str, MemoryStore] = {}
         self.disks: dict[str, SimDisk] = {}
         self.spools: dict[str, FileSpool] = {}
-        self.brokers: dict[str, MiniBroker] = {}
+        self.brokers: dict[str, Broker] = {}
         self.clients: dict[tuple[str, str], MiniClient] = {}
         self.packet_id = 0
 
     def add(self, name: str) -> Probe:
-        broker = self.brokers[name] = MiniBroker()
+        broker = self.brokers[name] = Broker()
         self.world.listen(Address(name, 3), broker.connection)
         link = {"advertise": f"{name}:2"}
         specs = plugin_specs("probe", self.algorithm)

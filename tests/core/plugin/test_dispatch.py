@@ -25,7 +25,7 @@ from ildm.mqtt import (
     Version,
     decode,
 )
-from ildm.testing.virtual.broker import MiniBroker, MiniConnection
+from ildm.testing.virtual.broker import Broker, Connection
 from ildm.testing.virtual.client import MiniClient
 from ildm.testing.virtual.driver import WorldDriver
 from ildm.testing.virtual.node import make_node, plugin_specs
@@ -34,8 +34,8 @@ from ildm.testing.virtual.world import World
 PUBLISH = PacketType.PUBLISH
 
 
-def start(world: World, name: str, specs: PluginSpecs) -> tuple[Node, MiniBroker]:
-    broker = MiniBroker()
+def start(world: World, name: str, specs: PluginSpecs) -> tuple[Node, Broker]:
+    broker = Broker()
     world.listen(Address(name, 3), broker.connection)
     node = make_node(world, name, specs)
     node.start({})
@@ -309,7 +309,7 @@ def test_a_message_dropped_on_its_way_to_a_client_is_acknowledged_for_it(
 ) -> None:
     _, broker = start(world, "a", filtered(("drop", DropsX)))
     one = client(world, "a", "c", version)
-    connection: MiniConnection = broker.connections[0]
+    connection: Connection = broker.connections[0]
     connection.send(Publish(topic="t", payload=b"x", qos=1, packet_id=1))
     connection.send(Publish(topic="t", payload=b"x", qos=2, packet_id=2))
     connection.send(Publish(topic="t", payload=b"-", qos=2, packet_id=3))

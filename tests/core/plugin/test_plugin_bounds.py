@@ -25,7 +25,7 @@ from ildm.core.plugin.dispatch import Loaded
 from ildm.core.plugin.timers import TURN
 from ildm.core.tables import PLUGIN_STATE
 from ildm.mqtt import Connect, PingReq, Publish, Version
-from ildm.testing.virtual.broker import MiniBroker
+from ildm.testing.virtual.broker import Broker
 from ildm.testing.virtual.client import MiniClient
 from ildm.testing.virtual.driver import WorldDriver
 from ildm.testing.virtual.node import make_node, plugin_specs
@@ -41,7 +41,7 @@ def prepare(
     world: World, plugin: type[TreeAlgorithm] = Quiet, store: MemoryStore | None = None, **limits: Any
 ) -> tuple[Node, Loaded, NodeApi]:
     """A node that has not started, its algorithm's account and interface."""
-    world.listen(Address("a", 3), MiniBroker().connection)
+    world.listen(Address("a", 3), Broker().connection)
     node = make_node(world, "a", plugin_specs("plugin", plugin), store=store, limits=limits)
     (loaded,) = node.dispatch.loaded
     assert loaded.plugin is not None
@@ -245,7 +245,7 @@ def test_a_plugin_cannot_spoil_what_is_relayed(world: World) -> None:
 
     node, _, api = start(world, Knowing)
     far = make_node(world, "b", plugin_specs("plugin", Quiet))
-    world.listen(Address("b", 3), MiniBroker().connection)
+    world.listen(Address("b", 3), Broker().connection)
     far.start({})
     node.links.add(Address("b", 2), False)
     client = MiniClient(Version.V5)
@@ -294,7 +294,7 @@ def test_a_flood_of_injected_messages_is_bounded_by_the_queue(world: World, qos:
         plugin.api.inject(Publish(topic=f"t/{number}", qos=qos))
     assert node.injector.queued_messages == 100
     assert sum(n for name, n in node.counters.items() if name.startswith("injection_dropped_")) == 900
-    broker = MiniBroker()
+    broker = Broker()
     world.listen(Address("a", 3), broker.connection)
     world.run(60)
     assert broker.topics() == [f"t/{number}" for number in range(900, 1000)]

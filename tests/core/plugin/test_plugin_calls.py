@@ -23,7 +23,7 @@ from ildm.config import Address
 from ildm.core.node import Node
 from ildm.core.plugin.dispatch import OF_SESSIONS
 from ildm.mqtt import Connect, PacketType, Property, Publish, Subscribe, Subscription, Version
-from ildm.testing.virtual.broker import MiniBroker
+from ildm.testing.virtual.broker import Broker
 from ildm.testing.virtual.client import MiniClient
 from ildm.testing.virtual.driver import WorldDriver
 from ildm.testing.virtual.node import make_node, plugin_specs
@@ -39,8 +39,8 @@ class QuietOverlay(OverlayAlgorithm):
     """The same of the other kind."""
 
 
-def start(world: World, name: str, plugin: Any = Quiet, **settings: Any) -> tuple[Node, MiniBroker]:
-    broker = MiniBroker()
+def start(world: World, name: str, plugin: Any = Quiet, **settings: Any) -> tuple[Node, Broker]:
+    broker = Broker()
     world.listen(Address(name, 3), broker.connection)
     if issubclass(plugin, OverlayAlgorithm):
         settings["link"] = {"advertise": f"{name}:2"}
@@ -221,7 +221,7 @@ def test_the_start_is_the_first_hook_and_knows_what_is_remembered(world: World) 
 
     store = MemoryStore()
     first = make_node(world, "a", plugin_specs("plugin", Quiet), store=store)
-    world.listen(Address("a", 3), MiniBroker().connection)
+    world.listen(Address("a", 3), Broker().connection)
     first.start({})
     one = MiniClient()
     world.connect(Address("a", 1), one)
@@ -245,7 +245,7 @@ def test_the_start_is_the_first_hook_and_knows_what_is_remembered(world: World) 
 def test_a_hook_that_takes_long_is_logged_and_counted(world: World) -> None:
     """One line for the 1st, 2nd, 4th ... time; quick ones are not told of."""
     node, _ = start(world, "a", Slow, limits={"hook_warn": 1.0})
-    world.listen(Address("a", 3), MiniBroker().connection)
+    world.listen(Address("a", 3), Broker().connection)
     Slow.world = world
     api_of(node).call_later(0.1, ring)
     api_of(node).call_later(0.2, quick)
@@ -276,7 +276,7 @@ def test_a_filter_that_takes_long_is_logged(world: World) -> None:
         def mqtt_message_arrived(self, session: Session, type: PacketType, message: bytes) -> None:
             world.time += 2
 
-    world.listen(Address("a", 3), MiniBroker().connection)
+    world.listen(Address("a", 3), Broker().connection)
     node = make_node(world, "a", plugin_specs(None, None, [("slow", SlowFilter)]))
     node.start({})
     one = MiniClient()
