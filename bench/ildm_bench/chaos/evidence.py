@@ -134,8 +134,9 @@ class Evidence:
                 self.begins = event.t
             getattr(self, f"_{event.op}", self._skip)(event)
         damaging = {"tear", "flip"} if about.mode == "power" else {"tear", "flip", "power"}
-        self.damages = [fault.t for fault, _ in self.faults.values() if fault.topic in damaging]
-        """When a disk was damaged, or power lost in a mode that does not promise to survive that."""
+        self.damages = [(f.t, f.session) for f, _ in self.faults.values() if f.topic in damaging]
+        """When a disk was damaged, or power lost in a mode that does not promise to survive that; of which
+        process."""
 
     # reading ----------------------------------------------------------------------------------
 

@@ -166,17 +166,22 @@ class Unclear(Excuse):
 
 
 class Disk(Excuse):
-    """A spool was torn or altered, or lost power in a mode that does not promise to survive that. For twice
-    also: injection_unguarded or link_unguarded of a node rose.
+    """A spool was torn or altered, or lost power in a mode that does not promise to survive that. For a will
+    also: its own node's spool was, since its broker has it. For twice also: injection_unguarded or
+    link_unguarded of a node rose.
     """
 
     @staticmethod
     def holds(case: Case, evidence: Evidence) -> bool:
-        if any(case.since <= t <= case.t for t in evidence.damages):
-            return True
+        message = case.message
+        for t, process in evidence.damages:
+            begin = case.since
+            if message is not None and message.held is not None and process == f"node/{message.site}":
+                begin = message.held
+            if begin <= t <= case.t:
+                return True
         if case.invariant != "twice":
             return False
-        message = case.message
         told = (
             evidence.admitted[f"node/{case.site} injection_unguarded"]
             + evidence.admitted[f"node/{message.site if message is not None else ''} link_unguarded"]

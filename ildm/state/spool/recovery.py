@@ -335,6 +335,7 @@ class Recovery:
                     "info", "a torn end of the spool is cut off", file=segment.name, bytes=segment.end - begin
                 )
             else:
+                self._counters["spool_damaged"] += 1
                 self._log(
                     "error",
                     "the end of the spool is lost: no kill ends a file there",

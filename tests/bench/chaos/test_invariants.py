@@ -633,6 +633,18 @@ def test_a_will_whose_broker_could_not_know_that_it_was_due(
     assert found(rows, mode="power").get(("lost", cause)) == 1
 
 
+@pytest.mark.parametrize(
+    ("torn", "site", "cause"),
+    [(2.5, "a", "disk"), (1.5, "a", "ours"), (2.5, "b", "ours"), (3.5, "b", "disk")],
+)
+def test_a_will_whose_row_was_in_a_torn_end(torn: float, site: str, cause: str) -> None:
+    """The broker of a has it from 2.0 on, and it is due at 3.0."""
+    begun = published(2.0, site="a")[0]._replace(op="will")
+    rows: Rows = [*BASE, fault(torn, torn + 0.5, kind="tear", target=f"node/{site}"), begun]
+    rows.append(begun._replace(t=3.0, phase="ok"))
+    assert {one: n for one, n in found(rows).items() if one[0] == "lost"} == {("lost", cause): 1}
+
+
 def test_what_the_last_of_several_damages_may_have_lost_is_said_apart() -> None:
     flips = [
         Event(t, "nemesis", "fault", "info", topic="flip", session="node/a", value=str(t))

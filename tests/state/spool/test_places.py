@@ -193,4 +193,5 @@ def test_an_end_that_no_kill_leaves_is_told_as_lost() -> None:
     lives.kill()
     loud = [(event, fields) for level, event, fields in lives.logged if level == "error"]
     assert [f["file"] for event, f in loud if event.startswith("the end of the spool is lost")] == [name]
+    assert lives.counters["spool_damaged"] == 1
     assert lives.spool.losses == {"a": 1}, "of what is cut off, the file says no more"
