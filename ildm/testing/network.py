@@ -124,6 +124,8 @@ class Network:
         bytes: their sizes, as MQTT 5 frames.
         lost: messages that never arrived, by reason.
         cause: set while a node handles a message.
+        on_carry: told of each message when it is sent: the link's end, and the PUBLISH, the filters with
+            their QoS, or the data.
     """
 
     def __init__(self, kernel: Kernel, model: LinkModel, any_topology: bool) -> None:
@@ -137,10 +139,12 @@ class Network:
         self.lost: Counter[str] = Counter()
         self.cause: Cause | None = None
         self.classify: Callable[[bytes], str] | None = None
+        self.on_carry: Callable[[SimLink, Any], None] | None = None
         self.jitter = Random()
         """Chance of the pauses between dials: a stream of its own, so that they change nothing else."""
         self.jitter.setstate(self.random.getstate())
         self._side: dict[str, int] = {}  # of a partition, by node id
+        self._cuts: set[frozenset[str]] = set()
         self._next_sweep = 0.0
 
     # messages ---------------------------------------------------------------------------------
@@ -163,6 +167,8 @@ class Network:
         priority: int = 0,
     ) -> bool:
         """Send one message, for ``receive(far link, *args)`` to take. False: the queue is full."""
+        if self.on_carry is not None:
+            self.on_carry(link, args[0])
         model = self.model
         if link.under_way >= model.queue_messages * model.sessions:
             self.lost["queue"] += 1
@@ -287,6 +293,8 @@ class Network:
 
     def reachable(self, a: SimNode, b: SimNode) -> bool:
         """Whether a message from one would get to the other now."""
+        if self._cuts and frozenset((a.node_id, b.node_id)) in self._cuts:
+            return False
         return a.alive and b.alive and self._side.get(a.node_id) == self._side.get(b.node_id)
 
     def dial(self, here: SimNode, to: Peer) -> SimLink:
@@ -464,6 +472,14 @@ class Network:
     def part(self, groups: list[set[str]]) -> None:
         """Cut the network: nodes of different groups cannot reach each other; unnamed ones make one more."""
         self._side = {node_id: i for i, group in enumerate(groups) for node_id in group}
+        self._stall_cut_off()
+
+    def cut(self, a: str, b: str) -> None:
+        """Two nodes cannot reach each other any more, though all others can."""
+        self._cuts.add(frozenset((a, b)))
+        self._stall_cut_off()
+
+    def _stall_cut_off(self) -> None:
         for node in self.nodes.values():
             for link in node.by_id.values():
                 back = link.back
@@ -472,8 +488,9 @@ class Network:
                     self.stall(link)
 
     def heal(self) -> None:
-        """Undo all partitions."""
+        """Undo all partitions and cuts."""
         self._side = {}
+        self._cuts.clear()
         for node in self.nodes.values():
             for link in node.by_id.values():
                 back = link.back

@@ -620,9 +620,17 @@ class SimNode(Keeper):
 
     # called by the world and the network ------------------------------------------------------
 
+    def inherit(self, last: SimNode) -> None:
+        """Take over what the last life has left."""
+        self.broker = last.broker
+        self.local_interest = last.local_interest
+        self._retained = last._retained
+
     def start(self) -> None:
         self.life.start()
         self.tell("on_ildm_start")
+        if self.local_interest:  # of sessions that were there before
+            self.algorithm.on_interest_changed(None, dict(self.local_interest))
 
     def change_begins(self, change: str, neighbor: Peer) -> None:
         """A neighbour is being added (``add``) or removed (``remove``)."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ildm.api import Algorithm, Filter
 from ildm.mqtt import Publish
 from ildm.testing.broker import RecordingBroker
 from ildm.testing.link import SimLink
-from ildm.testing.network import LinkModel, Network
+from ildm.testing.network import LinkModel
 from ildm.testing.node import SimNode
 from ildm.testing.world import PluginWorld
 
@@ -34,12 +34,25 @@ class Transcript(PluginWorld):
     ) -> None:
         super().__init__(algorithm, options, seed, model, filters)
         self.lines: list[str] = []
-        self.network = _Noting(self.network, self.lines)
+        self.network.on_carry = self._carried
 
     def make_node(self, node_id: str) -> SimNode:
         node = super().make_node(node_id)
         node.broker = _NotingBroker(node_id, self.lines)
         return node
+
+    def _carried(self, link: SimLink, what: Any) -> None:
+        way = f"{link.here.node_id} -> {link.node_id}  "
+        if isinstance(what, Publish):
+            self.lines.append(f"{way}PUBLISH {what.topic}{' retain' if what.retain else ''}")
+        elif isinstance(what, Mapping):
+            for topic_filter, qos in what.items():
+                gone = qos is None
+                self.lines.append(
+                    f"{way}UNSUBSCRIBE {topic_filter}" if gone else f"{way}SUBSCRIBE {topic_filter} qos {qos}"
+                )
+        else:
+            self.lines.append(f"{way}DATA {len(what)} bytes")
 
     def step(self, title: str) -> None:
         """A heading in the transcript."""
@@ -49,36 +62,6 @@ class Transcript(PluginWorld):
         """The messages between nodes so far, as ``I5>I3``."""
         parts = (line.split() for line in self.lines)
         return [f"{p[0]}>{p[2]}" for p in parts if p[1] == "->" and p[3] == "PUBLISH" and p[2] != "broker"]
-
-
-class _Noting(Network):
-    def __init__(self, like: Network, lines: list[str]) -> None:
-        super().__init__(like.kernel, like.model, like.any_topology)
-        self.lines = lines
-
-    def carry(
-        self,
-        link: SimLink,
-        turn: int,
-        kind: str,
-        size: int,
-        receive: Callable[..., None],
-        *args: Any,
-        priority: int = 0,
-    ) -> bool:
-        way = f"{link.here.node_id} -> {link.node_id}  "
-        first = args[0]
-        if isinstance(first, Publish):
-            self.lines.append(f"{way}PUBLISH {first.topic}{' retain' if first.retain else ''}")
-        elif isinstance(first, Mapping):
-            for topic_filter, qos in first.items():
-                gone = qos is None
-                self.lines.append(
-                    f"{way}UNSUBSCRIBE {topic_filter}" if gone else f"{way}SUBSCRIBE {topic_filter} qos {qos}"
-                )
-        else:
-            self.lines.append(f"{way}DATA {len(first)} bytes")
-        return super().carry(link, turn, kind, size, receive, *args, priority=priority)
 
 
 class _NotingBroker(RecordingBroker):

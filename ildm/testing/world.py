@@ -95,7 +95,11 @@ class PluginWorld:
             raise SimulationError(f"there is no node {node_id!r}") from None
 
     def add(
-        self, node_id: str, introducer: str | None = None, options: Mapping[str, Any] | None = None
+        self,
+        node_id: str,
+        introducer: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        keep: bool = False,
     ) -> SimNode:
         """Start a node; again, if one of this id has died.
 
@@ -103,6 +107,8 @@ class PluginWorld:
             introducer: a node it is told to link with, as by its configuration.
             options: of the plugin on this node, beside those of the world or instead of them; None: none,
                 or those it had in its last life.
+            keep: what its last life has left is there: the local broker with the sessions of its clients,
+                and the retained messages the node remembers.
         """
         old = self.nodes.get(node_id)
         if old is not None:
@@ -115,6 +121,8 @@ class PluginWorld:
             self._configs[node_id] = self.configure(options)
         with self.guarded():
             node = self.nodes[node_id] = self.make_node(node_id)
+            if keep and old is not None:
+                node.inherit(old)
             node.start()
         if old is not None:
             node.configured.update(old.configured)
@@ -241,8 +249,12 @@ class PluginWorld:
         """Cut the network into these groups of node ids; all unnamed nodes together make one more."""
         self.network.part([set(group) for group in groups])
 
+    def cut(self, a: str, b: str) -> None:
+        """Nothing passes between two nodes any more, though all others reach both."""
+        self.network.cut(a, b)
+
     def heal(self) -> None:
-        """Undo every partition."""
+        """Undo every partition and cut."""
         self.network.heal()
 
     # time -------------------------------------------------------------------------------------

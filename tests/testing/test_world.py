@@ -262,6 +262,23 @@ def test_a_node_that_died_and_returns_takes_part_again() -> None:
     assert got(world["I5"]) == ["t"]
 
 
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_node_that_starts_again_has_what_it_left_if_that_is_kept(keep: bool) -> None:
+    world = five_nodes(SubscriptionFlooding)
+    alone = world.add("alone")
+    alone.subscribe("t")
+    alone.publish("r", b"kept", retain=True)
+    world.kill("alone")
+    again = world.add("alone", introducer="I5", keep=keep)
+    world.settle()
+    world["I1"].publish("t")
+    world["I1"].subscribe("r")
+    world.settle()
+    assert got(again) == ["t"] * keep
+    assert got(world["I1"]) == ["r"] * keep
+    assert list(again.broker.retained) == ["r"] * keep
+
+
 def test_unlinked_nodes_hear_nothing_more_of_each_other() -> None:
     world = five_nodes(SubscriptionFlooding)
     world["I1"].subscribe("t")
@@ -522,6 +539,38 @@ def test_a_short_partition_delays_a_long_one_breaks() -> None:
     assert len(second.heard) == 2
     assert first.events[-1].startswith("unreachable n1")
     assert second.events[-1].startswith("unreachable n0")
+
+
+def test_a_cut_parts_two_nodes_alone() -> None:
+    world, (one, two, three), (first, second, third) = talkers(3)
+    one.send(two.peer, b"1")
+    world.settle()
+    world.cut("n0", "n1")
+    for node in (one, three):
+        node.send(two.peer, b"2")
+    two.send(three.peer, b"3")
+    world.run(20.0)
+    assert second.heard == [("n0", b"1"), ("n2", b"2")]
+    assert third.heard == [("n1", b"3")]
+    assert first.events[-1] == "unreachable n1 at 15.005: no answer"
+    world.heal()
+    one.send(two.peer, b"4")
+    world.settle()
+    assert second.heard[-1] == ("n0", b"4")
+
+
+def test_what_is_sent_is_told() -> None:
+    world = five_nodes(SubscriptionFlooding)
+    told: list[tuple[str, str, Any]] = []
+    world.network.on_carry = lambda link, what: told.append((link.here.node_id, link.node_id, what))
+    world["I3"].subscribe("t", 1)
+    world.settle()
+    world["I5"].publish("t")
+    world.settle()
+    assert told[0] == ("I3", "I2", {"t": 1})
+    assert [(here, far, what.topic) for here, far, what in told if isinstance(what, Publish)] == [
+        ("I5", "I3", "t")
+    ]
 
 
 def test_neighbours_of_a_dial_begun_in_a_partition_find_each_other_when_it_heals() -> None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from ildm.api import MessageTrace
 from ildm.testing import LinkModel, constant
 from ildm_algorithms.octopia.grid.contacts import ContactState
-from tests.algorithms.octopia.worlds import LINE, CutWorld, grid, make, octopia, payloads
+from tests.algorithms.octopia.worlds import LINE, make, octopia, payloads
 
 
 def test_a_dead_link_within_a_cluster_is_gone_around_by_another_node() -> None:
-    world = CutWorld(**grid(LINE, 2))
+    world = make(LINE, 2)
     world["b0"].subscribe("t", 1)
     world["c0"].subscribe("t", 1)
     world.run(1)
-    world.network.cut("a0", "b0")
+    world.cut("a0", "b0")
     for number in range(60):
         world["a0"].publish("t", b"%d" % number, 1)
         world.run(1)
@@ -24,19 +24,19 @@ def test_a_dead_link_within_a_cluster_is_gone_around_by_another_node() -> None:
     for name in ("b0", "c0"):
         assert sorted(payloads(world, name), key=int) == [b"%d" % number for number in range(60)]
     assert world.counters()["relayed_for_others"] > 0
-    world.network.mend()
+    world.heal()
     world.run(30)
     assert octopia(world, "a0").members.contacts["b0"].state is ContactState.UP
 
 
 def test_a_dead_link_between_clusters_is_gone_around() -> None:
-    world = CutWorld(**grid(LINE, 2))
+    world = make(LINE, 2)
     for name in ("a1", "b1", "c1"):
         world[name].subscribe("t", 1)
     world.run(1)
     world["a0"].publish("t", b"first", 1)
     world.run(1)
-    world.network.cut("a0", "a1")
+    world.cut("a0", "a1")
     for number in range(60):
         world["a0"].publish("t", b"%d" % number, 1)
         world.run(1)
@@ -47,7 +47,7 @@ def test_a_dead_link_between_clusters_is_gone_around() -> None:
 
 
 def test_a_link_that_breaks_for_a_moment_costs_no_repair() -> None:
-    world = CutWorld(**grid(LINE, 2))
+    world = make(LINE, 2)
     world["b0"].subscribe("t", 1)
     world.run(1)
     link = world["a0"].by_id["b0"]

@@ -8,7 +8,6 @@ from typing import Any
 
 from ildm.testing import PluginWorld
 from ildm.testing.link import SimLink
-from ildm.testing.network import Network
 from ildm_algorithms.octopia import Octopia
 from ildm_algorithms.octopia.content.content import ContentFilter
 from ildm_algorithms.octopia.messages import (
@@ -33,28 +32,23 @@ from tests.algorithms.octopia.worlds import LINE, grid, octopia
 from tests.support.transcripts import check_transcript
 
 
-class Noting(Network):
+class Transcript(PluginWorld):
     """Writes down what nodes send, but for HELLO."""
 
-    def __init__(self, like: Network, order: list[str]) -> None:
-        super().__init__(like.kernel, like.model, like.any_topology)
-        self.order = order
+    def __init__(self, **options: Any) -> None:
+        super().__init__(Octopia, options, seed=1)
+        self.order = sorted(options["members"])
         self.lines: list[str] = []
+        self.network.on_carry = self._carried
+        for number, name in enumerate(self.order):
+            self.add(name, introducer="a0" if number else None)
+        self.run(4)
+        self.lines.clear()
 
-    def carry(
-        self,
-        link: SimLink,
-        turn: int,
-        kind: str,
-        size: int,
-        receive: Callable[..., None],
-        *args: Any,
-        priority: int = 0,
-    ) -> bool:
-        line = self._text(CODEC.decode(args[0]))
+    def _carried(self, link: SimLink, data: bytes) -> None:
+        line = self._text(CODEC.decode(data))
         if line is not None:
             self.lines.append(f"{link.here.node_id} -> {link.node_id}  {line}")
-        return super().carry(link, turn, kind, size, receive, *args, priority=priority)
 
     def _text(self, message: Any) -> str | None:
         order = self.order
@@ -98,24 +92,9 @@ class Noting(Network):
             return "under way"
         return "missed " + ",".join(self.order[n] for n in acked.missed) if acked.missed else "all"
 
-
-class Transcript(PluginWorld):
-    """A world that is written down."""
-
-    network: Noting
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(Octopia, options, seed=1)
-        names = sorted(options["members"])
-        self.network = Noting(self.network, names)
-        for number, name in enumerate(names):
-            self.add(name, introducer="a0" if number else None)
-        self.run(4)
-        self.network.lines.clear()
-
     def step(self, title: str, action: Callable[[], object], seconds: float = 0.5) -> None:
         """Do something, and note what follows within these seconds."""
-        self.network.lines.append(f"# {title}")
+        self.lines.append(f"# {title}")
         action()
         self.run(seconds)
 
@@ -146,7 +125,7 @@ def test_tables_and_messages() -> None:
     world.step("a0 withdraws its advertisement", lambda: octopia(world, "a0").unadvertise(1))
     assert [d.payload for _, d in world.deliveries()] == [b"1", b"1", b"1", b"2"]
     assert a0.deliveries == []
-    check_transcript("octopia_tables", world.network.lines)
+    check_transcript("octopia_tables", world.lines)
 
 
 def test_precise_bits() -> None:
@@ -160,7 +139,7 @@ def test_precise_bits() -> None:
     world.step("a1 wants m=2: that is one more than a summary has", lambda: a1.subscribe("filter/m=2/t", 1))
     for name in ("n>5", "m=1", "m=2", "n>7"):
         world.step(f"a1 does not want {name} any more", partial(a1.unsubscribe, f"filter/{name}/t"))
-    check_transcript("octopia_precise_bits", world.network.lines)
+    check_transcript("octopia_precise_bits", world.lines)
 
 
 def test_a_node_dies_and_comes_back() -> None:
@@ -170,7 +149,7 @@ def test_a_node_dies_and_comes_back() -> None:
     world.run(1)
     world["a0"].publish("t", b"1", 1)
     world.run(20)
-    world.network.lines.clear()
+    world.lines.clear()
     world.step("b1 dies", lambda: world.kill("b1"), 0.0)
     world.publish(b"2")  # a1 goes around b1, which may have missed it
     world.publish(b"3")
@@ -183,7 +162,7 @@ def test_a_node_dies_and_comes_back() -> None:
     world.publish(b"4")
     assert [d.payload for d in world["b1"].deliveries] == [b"2", b"3", b"4"]
     assert [d.payload for d in world["c1"].deliveries] == [b"1", b"2", b"3", b"4"]
-    check_transcript("octopia_restart", world.network.lines)
+    check_transcript("octopia_restart", world.lines)
 
 
 def test_a_cluster_is_cut_off_and_comes_back() -> None:
@@ -194,9 +173,9 @@ def test_a_cluster_is_cut_off_and_comes_back() -> None:
     world.run(1)
     world.partition(["a1", "b1"])
     world.run(20)
-    world.network.lines.clear()
+    world.lines.clear()
     world.publish(b"2")  # nothing can be sent
     world.step("cluster 1 is back, and asks for what is owed to it", world.heal, 20)
     world.publish(b"3")
     assert [d.payload for d in world["b1"].deliveries] == [b"1", b"2", b"3"]
-    check_transcript("octopia_partition", world.network.lines)
+    check_transcript("octopia_partition", world.lines)

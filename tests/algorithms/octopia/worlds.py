@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ildm.testing import LinkModel, PluginWorld
-from ildm.testing.network import Network
-from ildm.testing.node import SimNode
 from ildm_algorithms.octopia import Octopia
 from ildm_algorithms.octopia.messages import CODEC
 
@@ -94,38 +92,3 @@ def _tables(world: PluginWorld) -> Iterator[tuple[str, object]]:
                 replicas.lacking(),
             ),
         )
-
-
-class CutNetwork(Network):
-    """A network in which single pairs of nodes cannot reach each other, though all others can."""
-
-    def __init__(self, like: Network) -> None:
-        super().__init__(like.kernel, like.model, like.any_topology)
-        self.cuts: set[frozenset[str]] = set()
-
-    def reachable(self, a: SimNode, b: SimNode) -> bool:
-        return frozenset((a.node_id, b.node_id)) not in self.cuts and super().reachable(a, b)
-
-    def cut(self, a: str, b: str) -> None:
-        """From now on nothing passes between two nodes; a link there is falls silent."""
-        self.cuts.add(frozenset((a, b)))
-        self.part([])
-
-    def mend(self) -> None:
-        """All links are as before."""
-        self.cuts.clear()
-        self.heal()
-
-
-class CutWorld(PluginWorld):
-    """A world of OctopiA whose links can be cut one by one."""
-
-    network: CutNetwork
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(Octopia, options, seed=1)
-        self.network = CutNetwork(self.network)
-        self.network.classify = classify
-        for number, name in enumerate(options["members"]):
-            self.add(name, introducer="a0" if number else None)
-        self.run(4)
