@@ -1,4 +1,4 @@
-"""What nodes in virtual time have in common, and what is enough for parts that need nothing else of one."""
+"""What is enough of a node for parts that need nothing else of one."""
 
 from __future__ import annotations
 

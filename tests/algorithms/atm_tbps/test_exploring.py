@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ildm.api import MessageTrace, Peer
+from ildm.testing import SimLink
 from ildm_algorithms.atm_tbps.exploring import divided
 from ildm_algorithms.atm_tbps.flexible import FlexibleGraph
 from ildm_algorithms.atm_tbps.messages import (
@@ -40,13 +41,10 @@ class Seen:
 
     def __init__(self, world: World) -> None:
         self.messages: list[tuple[str, str, Any]] = []
-        carry = world.send
+        world.network.on_carry = self._sent
 
-        def send(source: Node, to: Peer, data: bytes) -> None:
-            self.messages.append((source.node_id, to.node_id, CODEC.decode(data)))
-            carry(source, to, data)
-
-        world.send = send  # type: ignore[method-assign]
+    def _sent(self, link: SimLink, data: bytes) -> None:
+        self.messages.append((link.here.node_id, link.node_id, CODEC.decode(data)))
 
     def of(self, kind: type) -> list[Any]:
         return [message for _, _, message in self.messages if isinstance(message, kind)]
@@ -64,7 +62,7 @@ def overlay(count: int, seed: int = 1, **options: Any) -> tuple[World, list[Node
         "retained_interval": 0.0,
     }
     world = World("atm_tbps", seed, **{**quiet, **options})
-    nodes = world.add("p", *(f"s{number:02}" for number in range(count)))
+    nodes = world.start("p", *(f"s{number:02}" for number in range(count)))
     world.settle()
     return world, nodes
 
@@ -215,7 +213,7 @@ def test_a_walk_meets_ever_longer_common_prefixes() -> None:
     """REXP at a sender with vector 000, to the right 100, 010, 011, 001, 000: five steps, five answers."""
     world, nodes = overlay(0, entries=60)
     vectors = ("000", "100", "010", "011", "001", "000")
-    made = world.add(*(f"x{number}" for number in range(6)))
+    made = world.start(*(f"x{number}" for number in range(6)))
     for node, digits in zip(made, vectors, strict=True):
         graph(node).vector = graph(node)._table.vector = int(digits, 2) << 61 | int(node.node_id[1])
     for node in made:
@@ -369,7 +367,7 @@ def test_whoever_sends_to_a_key_that_has_left_is_told_and_nobody_misses_the_mess
 def test_a_node_that_is_gone_is_forgotten_at_once(qos: int) -> None:
     world, p, nodes = settled(12)
     gone = next(node for node in nodes if node.node_id in known(p))
-    world.kill(gone)
+    world.kill(gone.node_id)
     publish(world, p, 1, qos)
     assert gone.node_id not in known(p)
     publish(world, p, 1, qos)
@@ -384,7 +382,7 @@ def test_a_restarted_node_is_known_under_its_new_vector() -> None:
     again = next(node for node in nodes if node.node_id in known(p))
     before = graph(again).vector
     again.random.seed(99)
-    world.restart(again)
+    again = world.restart(again.node_id)
     world.run(40)
     publish(world, p, 4)
     assert before != graph(again).vector
@@ -428,9 +426,9 @@ def test_who_stays_gets_all_of_qos_1_while_others_come_and_go(seed: int) -> None
             case 1 if node.alive and not node.local_interest:
                 node.subscribe("t")
             case 2 if node.alive:
-                world.kill(node)
+                world.kill(node.node_id)
             case _:
-                world.add(f"x{number}")[0].subscribe("t")
+                world.start(f"x{number}")[0].subscribe("t")
         for _ in range(3):
             p.publish("t", str(sent), qos=1)
             sent += 1
@@ -438,8 +436,8 @@ def test_who_stays_gets_all_of_qos_1_while_others_come_and_go(seed: int) -> None
     world.run(30)
     for node in staying:
         assert sorted(int(got.payload) for got in node.deliveries) == list(range(sent)), node.node_id
-    wanting = {node.node_id for node in world.nodes.values() if node.local_interest}
-    for node in world.nodes.values():
+    wanting = {node.node_id for node in world.living.values() if node.local_interest}
+    for node in world.living.values():
         assert set(known(node)) <= wanting  # what has gone has been forgotten
 
 

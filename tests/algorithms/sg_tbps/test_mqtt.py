@@ -25,7 +25,7 @@ def keys(node: Node) -> list[str]:
 @OVER
 def test_filters(over: str) -> None:
     world = World(over)
-    p, *subscribers = world.add("p", "s1", "s2", "s3", "s4", "s5", "s6", "s7")
+    p, *subscribers = world.start("p", "s1", "s2", "s3", "s4", "s5", "s6", "s7")
     for node, topic_filter in zip(subscribers, ["a/b", "a/+", "a/#", "+/b", "#", "a", "$SYS/#"], strict=True):
         node.subscribe(topic_filter)
     world.settle()
@@ -46,7 +46,7 @@ def test_filters(over: str) -> None:
 @OVER
 def test_one_copy_for_each_node_and_none_for_the_publisher(over: str) -> None:
     world = World(over)
-    p, s = world.add("p", "s")
+    p, s = world.start("p", "s")
     s.subscribe("a/b", "a/+", "a/#", "#", "+/+")
     p.subscribe("a/b")
     world.settle()
@@ -59,7 +59,7 @@ def test_one_copy_for_each_node_and_none_for_the_publisher(over: str) -> None:
 
 def test_a_segment_has_one_key_until_its_last_filter_goes() -> None:
     world = World()
-    (s,) = world.add("s")
+    (s,) = world.start("s")
     s.subscribe("a/#", "a/+", "a", "a/b")
     world.settle()
     assert keys(s) == ["a subscriber s", "a/# subscriber s", "a/b subscriber s", "default s"]
@@ -73,7 +73,7 @@ def test_a_segment_has_one_key_until_its_last_filter_goes() -> None:
 
 def test_keys_follow_a_client_that_changes_its_mind() -> None:
     world = World()
-    (s,) = world.add("s")
+    (s,) = world.start("s")
     for _ in range(3):
         s.subscribe("t")
         world.run(0.0005)
@@ -91,7 +91,7 @@ def test_keys_follow_a_client_that_changes_its_mind() -> None:
 @OVER
 def test_messages_wait_in_order_until_the_keys_have_joined(over: str) -> None:
     world = World(over, waiting_messages=4)
-    p, s = world.add("p", "s")
+    p, s = world.start("p", "s")
     s.subscribe("t/#")
     world.settle()
     for number in range(3):
@@ -106,7 +106,7 @@ def test_messages_wait_in_order_until_the_keys_have_joined(over: str) -> None:
 @OVER
 def test_what_finds_no_room_to_wait_goes_out_without_a_key(over: str) -> None:
     world = World(over, waiting_messages=4)
-    p, s = world.add("p", "s")
+    p, s = world.start("p", "s")
     s.subscribe("t/#")
     world.settle()
     for number in range(6):
@@ -122,10 +122,12 @@ def test_what_finds_no_room_to_wait_goes_out_without_a_key(over: str) -> None:
 
 def test_waiting_counts_against_the_expiry_interval() -> None:
     world = World()
-    p, s = world.add("p", "s")
+    p, s = world.start("p", "s")
     s.subscribe("t")
     world.settle()
-    p.algorithm.graph.insert = lambda key: world.later(3.2, world.line.enter, p.algorithm.graph, key)  # type: ignore[method-assign, assignment]
+    p.algorithm.graph.insert = lambda key: world.kernel.schedule(
+        3.2, world.line.enter, p.algorithm.graph, key
+    )  # type: ignore[method-assign, assignment]
     p.publish("t", "short", expiry=3)
     p.publish("t", "long", expiry=10)
     world.run(5)
@@ -136,7 +138,7 @@ def test_waiting_counts_against_the_expiry_interval() -> None:
 
 def test_an_idle_publisher_leaves_but_not_the_holder_of_a_retained_message() -> None:
     world = World(publisher_idle=10.0)
-    p, s = world.add("p", "s")
+    p, s = world.start("p", "s")
     p.publish("t")
     p.publish("r", "kept", retain=True)
     world.run(5)
@@ -154,7 +156,7 @@ def test_an_idle_publisher_leaves_but_not_the_holder_of_a_retained_message() -> 
 @OVER
 def test_quality_of_service_is_the_lowest_of_message_link_and_subscriber(over: str) -> None:
     world = World(over, qos=1)
-    p, zero, two = world.add("p", "s0", "s2")
+    p, zero, two = world.start("p", "s0", "s2")
     zero.subscribe("t", qos=0)
     two.subscribe("t", qos=2)
     world.settle()
@@ -172,7 +174,7 @@ def test_quality_of_service_is_the_lowest_of_message_link_and_subscriber(over: s
 @pytest.mark.parametrize("topic_filter", ["a/b", "a/#", "+/b", "#"])
 def test_a_new_subscriber_gets_what_was_retained_elsewhere(over: str, topic_filter: str) -> None:
     world = World(over)
-    p, s, later = world.add("p", "s", "later")
+    p, s, later = world.start("p", "s", "later")
     p.publish("a/b", "old", retain=True)
     p.publish("a/b", "kept", retain=True, qos=1)
     p.publish("a/b", "passing")
@@ -182,7 +184,7 @@ def test_a_new_subscriber_gets_what_was_retained_elsewhere(over: str, topic_filt
         node.subscribe(topic_filter)
         world.run(10)
         assert [p for p in payloads(node) if p != "other"] == ["kept"]
-        assert node.broker["a/b"].payload == b"kept"
+        assert node.broker.retained["a/b"].payload == b"kept"
         assert node.injected[0].qos == 1
     assert later.counters.get("queries", 0) == 0
 
@@ -190,7 +192,7 @@ def test_a_new_subscriber_gets_what_was_retained_elsewhere(over: str, topic_filt
 @OVER
 def test_deletions_hold(over: str) -> None:
     world = World(over)
-    p, q, s, later = world.add("p", "q", "s", "later")
+    p, q, s, later = world.start("p", "q", "s", "later")
     p.publish("t", "kept", retain=True)
     world.settle()
     s.subscribe("t")
@@ -198,7 +200,7 @@ def test_deletions_hold(over: str) -> None:
     q.publish("t", "", retain=True)
     world.run(10)
     assert payloads(s) == ["kept", ""]
-    assert s.broker == p.broker == {}
+    assert s.broker.retained == p.broker.retained == {}
     later.subscribe("#")
     world.run(10)
     assert payloads(later) == []
@@ -207,29 +209,29 @@ def test_deletions_hold(over: str) -> None:
 @OVER
 def test_the_newest_wins_everywhere(over: str) -> None:
     world = World(over)
-    p, q, s = world.add("p", "q", "s")
+    p, q, s = world.start("p", "q", "s")
     for number in range(4):
         (p, q)[number % 2].publish("t", str(number), retain=True)
         world.settle()
     s.subscribe("+")
     world.run(10)
     assert payloads(s)[-1] == "3"
-    assert s.broker["t"].payload == b"3"
+    assert s.broker.retained["t"].payload == b"3"
     # p has no subscriber any more who could keep its broker up to date
-    assert {node.broker["t"].payload for node in (p, q) if "t" in node.broker} == {b"3"}
+    assert {node.broker.retained["t"].payload for node in (p, q) if "t" in node.broker.retained} == {b"3"}
 
 
 @OVER
 def test_nothing_stale_is_served_after_the_last_subscriber_has_gone(over: str) -> None:
     world = World(over)
-    p, s = world.add("p", "s")
+    p, s = world.start("p", "s")
     p.publish("t", "1", retain=True)
     world.settle()
     s.subscribe("t")
     world.run(10)
     s.unsubscribe("t")
     world.run(10)
-    assert s.broker == {}
+    assert s.broker.retained == {}
     p.publish("t", "2", retain=True)
     world.settle()
     s.deliveries.clear()
@@ -250,12 +252,12 @@ def test_nothing_stale_is_served_after_the_last_subscriber_has_gone(over: str) -
 
 def test_copies_answer_when_the_holder_is_gone() -> None:
     world = World()
-    p, s, later = world.add("p", "s", "later")
+    p, s, later = world.start("p", "s", "later")
     s.subscribe("t")
     world.settle()
     p.publish("t", "kept", retain=True)
     world.settle()
-    world.kill(p)
+    world.kill("p")
     later.subscribe("+")
     world.run(10)
     assert payloads(later) == ["kept"]
@@ -263,7 +265,7 @@ def test_copies_answer_when_the_holder_is_gone() -> None:
 
 def test_answers_are_bounded() -> None:
     world = World(retained_answers=3)
-    p, s = world.add("p", "s")
+    p, s = world.start("p", "s")
     for number in range(5):
         p.publish(f"t/{number}", str(number), retain=True)
     world.settle()
@@ -275,14 +277,14 @@ def test_answers_are_bounded() -> None:
 
 def test_who_subscribed_before_its_node_joined_gets_what_was_retained_elsewhere() -> None:
     world = World("graph")
-    (p,) = world.add("p")
+    (p,) = world.start("p")
     p.publish("a/b", "kept", retain=True)
     world.settle()
     s = world.apart("s")
     s.subscribe("a/#")
     world.settle()
     assert payloads(s) == []
-    world.introduce(s, p)
+    world.link("s", "p")
     world.run(15)
     assert payloads(s) == ["kept"]
 
@@ -290,11 +292,11 @@ def test_who_subscribed_before_its_node_joined_gets_what_was_retained_elsewhere(
 @pytest.mark.parametrize("lost", ["ANSWER t all", "QUERY"])
 def test_a_neighbour_that_does_not_answer_is_not_the_last_resort(lost: str) -> None:
     world = World()
-    p, s, later = world.add("p", "s", "later")
+    p, s, later = world.start("p", "s", "later")
     p.publish("t", "kept", retain=True)
     s.subscribe("t")
     world.run(5)
-    world.line.lose = lambda node, text: text.startswith(lost) and world.now < 6
+    world.line.lose = lambda node, text: text.startswith(lost) and world.kernel.now < 6
     later.subscribe("t")
     world.run(1.5)
     assert payloads(later) == []
@@ -305,7 +307,7 @@ def test_a_neighbour_that_does_not_answer_is_not_the_last_resort(lost: str) -> N
 
 def test_a_neighbour_that_is_still_asking_says_so() -> None:
     world = World()
-    p, s, later = world.add("p", "s", "later")
+    p, s, later = world.start("p", "s", "later")
     p.publish("t", "kept", retain=True)
     world.settle()
     s.subscribe("t")
@@ -318,7 +320,7 @@ def test_a_neighbour_that_is_still_asking_says_so() -> None:
 
 def test_holders_repeat_what_somebody_may_have_missed() -> None:
     world = World(retained_interval=20.0)
-    p, s = world.add("p", "s")
+    p, s = world.start("p", "s")
     s.subscribe("+")
     world.run(5)
     world.line.lose = lambda node, text: text.startswith("PUBLISH")
@@ -336,10 +338,10 @@ def test_holders_repeat_what_somebody_may_have_missed() -> None:
 @OVER
 def test_what_entered_before_a_restart_is_found(over: str) -> None:
     world = World(over)
-    _, p, s = world.add("n", "p", "s")
+    _, p, s = world.start("n", "p", "s")
     p.publish("t", "kept", retain=True)
     world.settle()
-    world.restart(p)
+    p = world.restart("p")
     world.run(20)
     assert "t publisher p" in keys(p)
     s.subscribe("#")
@@ -353,7 +355,7 @@ def test_what_entered_before_a_restart_is_found(over: str) -> None:
 @pytest.mark.parametrize("over", ["line", "graph"])
 def test_overlay_and_trace(over: str) -> None:
     world = World(over)
-    p, s, both = world.add("p", "s", "b")
+    p, s, both = world.start("p", "s", "b")
     s.subscribe("a/b")
     both.subscribe("a/+")
     world.settle()
@@ -401,7 +403,7 @@ def test_overlay_and_trace(over: str) -> None:
 
 def test_what_others_send_in_error_does_no_harm() -> None:
     world = World()
-    a, b = world.add("a", "b")
+    a, b = world.start("a", "b")
     for payload in (b"", b"?", b"M", b"S\0\0", b"Q\xff", b"K\0\0\0\1x", b"A\2\0\0\0\0\0\0\0\1x", b"T\0"):
         a.algorithm.graph.hooks.told(b.peer, payload)
     assert a.counters["malformed"] == 8
@@ -410,7 +412,7 @@ def test_what_others_send_in_error_does_no_harm() -> None:
 
 def test_a_node_that_stops_leaves_the_graph() -> None:
     world = World()
-    a, b = world.add("a", "b")
+    a, b = world.start("a", "b")
     a.subscribe("t")
     world.settle()
     a.algorithm.on_ildm_stop()

@@ -16,7 +16,7 @@ def state(node: Node, segment: str) -> PublisherState:
 
 def publishers(world: World, *names: str) -> list[Node]:
     """Nodes that publish to t, one after another."""
-    nodes = world.add(*names)
+    nodes = world.start(*names)
     for node in nodes:
         node.publish("t", "first")
         world.settle()
@@ -26,7 +26,7 @@ def publishers(world: World, *names: str) -> list[Node]:
 def test_a_publisher_joins_alone_and_with_others() -> None:
     """Fig. 3.6: alone it judges by itself; else the status rides on the acknowledgement."""
     world = World(status_interval=IDLE)
-    one, two, zero, s = world.add("n1", "n2", "n0", "s1")
+    one, two, zero, s = world.start("n1", "n2", "n0", "s1")
     world.step("n1 publishes to t: first publisher, no subscriber")
     one.publish("t", "1")
     world.states("t")
@@ -50,7 +50,7 @@ def test_suspending_and_resuming() -> None:
     """Figures 3.4 and 3.5: the rendezvous point notices, and tells the publishers."""
     world = World(status_interval=IDLE)
     one, two, three = publishers(world, "n1", "n2", "n3")
-    (s,) = world.add("s1")
+    (s,) = world.start("s1")
     world.line.lines.clear()
     world.step("s1 subscribes to t")
     s.subscribe("t")
@@ -74,7 +74,7 @@ def test_handover() -> None:
     """The rendezvous point leaves; its neighbour takes over and judges (also after a crash)."""
     world = World(status_interval=IDLE)
     one, two, three, four = publishers(world, "n1", "n2", "n3", "n4")
-    (s,) = world.add("s1")
+    (s,) = world.start("s1")
     s.subscribe("t")
     world.settle()
     world.line.lines.clear()
@@ -82,8 +82,8 @@ def test_handover() -> None:
     one.algorithm.on_ildm_stop()
     world.states("t")
     world.step("the subscriber and n2, the rendezvous point, crash at once")
-    world.kill(s)
-    world.kill(two)
+    world.kill(s.node_id)
+    world.kill(two.node_id)
     world.states("t")
     assert state(three, "t") is state(four, "t") is PublisherState.SUSPENDED
     check_transcript("sg_tbps_handover", world.line.lines)
@@ -93,7 +93,7 @@ def test_inconsistency_1_publishing_without_subscribers() -> None:
     """A publisher misses SUSPEND. It is put right by its question, or by its own reliable message."""
     world = World(status_interval=20.0)
     _, two, three = publishers(world, "n1", "n2", "n3")
-    (s,) = world.add("s1")
+    (s,) = world.start("s1")
     s.subscribe("t")
     world.settle()
     world.line.lines.clear()
@@ -121,7 +121,7 @@ def test_inconsistency_2_suspended_with_subscribers() -> None:
     """Publishers miss RESUME; one asks its neighbour, reports the conflict, and all are resumed."""
     world = World(status_interval=20.0)
     _, two, three = publishers(world, "n1", "n2", "n3")
-    (s,) = world.add("s1")
+    (s,) = world.start("s1")
     world.run(2)
     world.line.lines.clear()
     world.step("RESUME does not reach n2 and n3")
@@ -143,7 +143,7 @@ def test_inconsistency_2_suspended_with_subscribers() -> None:
 
 def test_a_publisher_that_is_subscriber_has_one_key_and_is_exempt() -> None:
     world = World(status_interval=IDLE)
-    one, two = world.add("n1", "n2")
+    one, two = world.start("n1", "n2")
     world.step("n1 publishes to t, then subscribes to it")
     one.publish("t")
     world.settle()
@@ -164,11 +164,11 @@ def test_a_lost_rendezvous_point_that_nobody_followed() -> None:
     """All signals are lost, and the rendezvous point crashes in between: the states converge."""
     world = World(status_interval=5.0)
     one, two, three = publishers(world, "n1", "n2", "n3")
-    s1, s2 = world.add("s1", "s2")
+    s1, s2 = world.start("s1", "s2")
     world.line.lose = lambda node, text: text.startswith(("RESUME", "SUSPEND", "REPORT"))
     s1.subscribe("t")
     world.settle()
-    world.kill(one)
+    world.kill(one.node_id)
     s1.unsubscribe("t")
     world.settle()
     s2.subscribe("t")

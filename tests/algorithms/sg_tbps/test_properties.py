@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ildm.mqtt import topic_matches
-from tests.algorithms.tbps.world import GRAPHS, World
+from tests.algorithms.tbps.world import GRAPHS, MODEL, World
 
 FILTERS = ["a", "a/b", "a/+", "a/#", "+/b", "#", "b/#", "+", "b", "a/", "/+", "+/+", "a-b", "a/b/#"]
 TOPICS = ["a", "a/b", "a/c", "b", "b/b", "c/b", "a/", "/b", "a-b", "a/b/c"]
@@ -24,7 +26,7 @@ def act(world: World, action: tuple) -> None:  # type: ignore[type-arg]
     if action[0] == "wait":
         world.run(action[1])
         return
-    node = world.nodes.get(action[1])
+    node = world.living.get(action[1])
     if node is None:
         return
     if action[0] == "publish":
@@ -37,13 +39,13 @@ def act(world: World, action: tuple) -> None:  # type: ignore[type-arg]
 
 def check(world: World, qos: int) -> None:
     """Publish everything everywhere; compare with who has a matching filter."""
-    for publisher in world.nodes.values():
+    for publisher in world.living.values():
         for topic in TOPICS:
-            for node in world.nodes.values():
+            for node in world.living.values():
                 node.injected.clear()
             publisher.publish(topic, "now", qos=qos)
             world.settle()
-            for node in world.nodes.values():
+            for node in world.living.values():
                 wanted = node is not publisher and any(topic_matches(f, topic) for f in node.local_interest)
                 got = [(message.topic, message.payload) for message in node.injected]
                 assert got == [(topic, b"now")] * wanted, (publisher.node_id, node.node_id, topic)
@@ -52,11 +54,11 @@ def check(world: World, qos: int) -> None:
 def check_publishers(world: World) -> None:
     """A publisher is suspended exactly if its segment has no subscriber."""
     subscribed = set()
-    for node in world.nodes.values():
+    for node in world.living.values():
         for code, member in node.algorithm.segments.members.items():
             if member.filters:
                 subscribed.add(code)
-    for node in world.nodes.values():
+    for node in world.living.values():
         for code, member in node.algorithm.segments.members.items():
             if not member.subscribed:
                 assert member.suspended == (code not in subscribed), (node.node_id, member.segment.text)
@@ -67,7 +69,7 @@ def check_publishers(world: World) -> None:
 @example([("publish", node, "a") for node in ("n0", "n1", "n3")], 0)
 def test_each_publish_reaches_exactly_the_nodes_that_want_it(actions: list[tuple], qos: int) -> None:  # type: ignore[type-arg]
     world = World("line")
-    world.add(*NODES[:5])
+    world.start(*NODES[:5])
     for action in actions:
         act(world, action)
     world.run(3)
@@ -80,7 +82,7 @@ def test_each_publish_reaches_exactly_the_nodes_that_want_it(actions: list[tuple
 @given(ACTIONS, st.integers(0, 1000))
 def test_the_same_over_a_skip_graph(over: str, actions: list[tuple], seed: int) -> None:  # type: ignore[type-arg]
     world = World(over, seed)
-    world.add(*NODES)
+    world.start(*NODES)
     world.settle()
     for action in actions:
         act(world, action)
@@ -91,17 +93,17 @@ def test_the_same_over_a_skip_graph(over: str, actions: list[tuple], seed: int) 
 
 def check_some(world: World) -> None:
     """Like :func:`check`, all messages at once."""
-    for node in world.nodes.values():
+    for node in world.living.values():
         node.injected.clear()
-    for publisher in world.nodes.values():
+    for publisher in world.living.values():
         for topic in TOPICS:
             publisher.publish(topic, publisher.node_id, qos=1)
     world.run(10)
-    for node in world.nodes.values():
+    for node in world.living.values():
         got = sorted((message.topic, message.payload.decode()) for message in node.injected)
         wanted = sorted(
             (topic, publisher)
-            for publisher in world.nodes
+            for publisher in world.living
             for topic in TOPICS
             if publisher != node.node_id and any(topic_matches(f, topic) for f in node.local_interest)
         )
@@ -111,17 +113,17 @@ def check_some(world: World) -> None:
 @pytest.mark.parametrize("over", GRAPHS)
 def test_after_messages_were_lost_and_doubled(over: str) -> None:
     world = World(over, 1, status_interval=5.0)
-    world.add(*NODES[:6])
+    world.start(*NODES[:6])
     world.settle()
-    world.loss = 0.1
-    for at, node in enumerate(world.nodes.values()):
+    world.network.model = replace(MODEL, loss=0.1, duplicate=0.05)
+    for at, node in enumerate(world.living.values()):
         node.subscribe(FILTERS[at], FILTERS[at + 4])
         for topic in TOPICS:
             node.publish(topic)
         world.run(1)
         node.unsubscribe(FILTERS[at])
     world.run(5)
-    world.loss = 0.0
+    world.network.model = MODEL
     world.run(60)
     check_some(world)
     check_publishers(world)
@@ -131,16 +133,16 @@ def test_after_messages_were_lost_and_doubled(over: str) -> None:
 @pytest.mark.parametrize("seed", range(2))
 def test_after_a_node_is_killed_in_the_middle_of_traffic(over: str, seed: int) -> None:
     world = World(over, seed, status_interval=5.0)
-    world.add(*NODES)
+    world.start(*NODES)
     world.settle()
-    for at, node in enumerate(world.nodes.values()):
+    for at, node in enumerate(world.living.values()):
         node.subscribe(FILTERS[at], FILTERS[at + 4])
         for topic in TOPICS:
             node.publish(topic)
     world.run(1)
     for number in (3, 5):
-        world.kill(world.nodes[NODES[number]])
-        for node in world.nodes.values():
+        world.kill(NODES[number])
+        for node in world.living.values():
             node.publish("a/b", qos=1)
         world.run(1)
     world.run(40)
@@ -152,20 +154,22 @@ def test_after_a_node_is_killed_in_the_middle_of_traffic(over: str, seed: int) -
 def test_copies_that_come_to_the_next_life_of_a_node(over: str) -> None:
     """It has its keys, but nobody beside them yet: what it cannot hand on is no part that has been served."""
     world = World(over, 1)
-    first, *others = world.add(*NODES)
+    first, *others = world.start(*NODES)
     for node in others:
         node.subscribe("t")
     world.settle()
     first.publish("t", "first", qos=1)
     world.run(10)
-    for node in others:
-        first.publish("t", node.node_id, qos=1)
-        world.restart(node)
+    for name in NODES[1:]:
+        first.publish("t", name, qos=1)
+        world.restart(name)
         world.run(30)
         have = {
-            other.node_id for other in others if node.node_id.encode() in {m.payload for m in other.injected}
+            node_id
+            for node_id, node in world.living.items()
+            if name.encode() in {m.payload for m in node.injected}
         }
-        assert have == set(NODES[1:]), f"{node.node_id} restarted"
+        assert have == set(NODES[1:]), f"{name} restarted"
 
 
 @pytest.mark.parametrize("over", GRAPHS)
@@ -173,25 +177,25 @@ def test_copies_that_come_to_the_next_life_of_a_node(over: str) -> None:
 def test_two_overlays_become_one(over: str, seed: int) -> None:
     """With subscribers on one side, publishers on the other, and retained messages on both."""
     world = World(over, seed, status_interval=5.0)
-    world.add(*NODES[:3])
+    world.start(*NODES[:3])
     far = world.apart("m0")
-    world.add("m1", "m2", to=far)
-    near = world.nodes["n0"]
+    world.start("m1", "m2", to="m0")
+    near = world.living["n0"]
     near.subscribe("a/#", "b")
     far.subscribe("+/b", "b")
     near.publish("b", "near", retain=True)
     far.publish("a/b", "far", retain=True)
-    world.nodes["m1"].publish("a/c")
-    world.nodes["n1"].publish("b/b")
+    world.living["m1"].publish("a/c")
+    world.living["n1"].publish("b/b")
     world.run(10)
-    world.nodes["m2"].publish("b", "newer", retain=True)
+    world.living["m2"].publish("b", "newer", retain=True)
     world.run(5)
-    assert near.broker["b"].payload == b"near"
-    assert "a/b" not in near.broker
-    world.introduce(far, near)
+    assert near.broker.retained["b"].payload == b"near"
+    assert "a/b" not in near.broker.retained
+    world.link("m0", "n0")
     world.run(60)
-    assert near.broker["a/b"].payload == b"far"
-    assert near.broker["b"].payload == far.broker["b"].payload == b"newer"
+    assert near.broker.retained["a/b"].payload == b"far"
+    assert near.broker.retained["b"].payload == far.broker.retained["b"].payload == b"newer"
     check_some(world)
     check_publishers(world)
 
@@ -209,23 +213,23 @@ RETAINED = st.lists(
 @given(RETAINED)
 def test_a_broker_has_the_newest_retained_message_of_what_its_clients_want(actions: list[tuple]) -> None:  # type: ignore[type-arg]
     world = World("line")
-    world.add(*NODES[:4])
+    world.start(*NODES[:4])
     newest: dict[str, bytes] = {}
     for number, action in enumerate(actions):
         if action[0] == "set":
             payload = str(number) if action[3] else ""
-            world.nodes[action[1]].publish(action[2], payload, retain=True)
+            world.living[action[1]].publish(action[2], payload, retain=True)
             newest[action[2]] = payload.encode()
         else:
             act(world, action)
         world.run(6)
-        for node in world.nodes.values():
+        for node in world.living.values():
             wanted = {
                 topic: payload
                 for topic, payload in newest.items()
                 if payload and any(topic_matches(f, topic) for f in node.local_interest)
             }
-            has = {topic: message.payload for topic, message in node.broker.items()}
+            has = {topic: message.payload for topic, message in node.broker.retained.items()}
             assert {topic: has.get(topic) for topic in wanted} == wanted
             # and nothing that is not the newest, wanted or not
             assert {topic: newest[topic] for topic in has} == has

@@ -78,7 +78,7 @@ class Line:
             status = self.owners[left.key].hooks.status_for(left.key, Ref(key, graph.peer, 0))
         rode = f"  with {payload_text(status)}" if status else ""
         self.note(f"{key_text(key)} IN right of {'-' if left is None else key_text(left.key)}{rode}")
-        self.world.later(DELAY, graph.joined, key, left, status)
+        self.world.kernel.post(DELAY, graph.joined, key, left, status)
         self.changed(left, right)
 
     def leave(self, graph: PerfectGraph, key: bytes) -> None:
@@ -88,7 +88,7 @@ class Line:
         self.keys.remove(key)
         del self.owners[key]
         self.note(f"{key_text(key)} OUT")
-        self.world.later(DELAY, graph.gone, key)
+        self.world.kernel.post(DELAY, graph.gone, key)
         self.changed(left, right)
 
     def crash(self, graph: PerfectGraph) -> None:
@@ -102,7 +102,7 @@ class Line:
     def changed(self, *refs: Ref | None) -> None:
         for ref in refs:
             if ref is not None:
-                self.world.later(DELAY, self.owners[ref.key].notice, ref.key)
+                self.world.kernel.post(DELAY, self.owners[ref.key].notice, ref.key)
 
 
 class PerfectGraph:
@@ -126,7 +126,7 @@ class PerfectGraph:
     def stop(self, done: Callable[[], None]) -> None:
         for key in self.keys():
             self.line.leave(self, key)
-        self.line.world.later(DELAY, done)
+        self.line.world.kernel.post(DELAY, done)
 
     def receive(self, sender: str, data: bytes) -> None:
         raise AssertionError("the list is told everything directly")
@@ -135,10 +135,10 @@ class PerfectGraph:
         pass
 
     def insert(self, key: bytes) -> None:
-        self.line.world.later(DELAY, self.line.enter, self, key)
+        self.line.world.kernel.post(DELAY, self.line.enter, self, key)
 
     def remove(self, key: bytes) -> None:
-        self.line.world.later(DELAY, self.line.leave, self, key)
+        self.line.world.kernel.post(DELAY, self.line.leave, self, key)
 
     def keys(self) -> list[bytes]:
         return [key for key in self.line.keys if self.line.owners[key] is self]
@@ -184,7 +184,7 @@ class PerfectGraph:
         own = reached.pop(self, [])
         number = (self.peer.node_id, self._number)
         if deliver and own:
-            line.world.later(0, self.hooks.delivered, Arrival(number, self.peer, own, payload, 0))
+            line.world.kernel.post(0, self.hooks.delivered, Arrival(number, self.peer, own, payload, 0))
         if trace:
             tree: dict[str, Any] = {"node": self.peer.node_id, "keys": own, "depth": 0, "children": []}
             for graph, keys in reached.items():
@@ -199,13 +199,13 @@ class PerfectGraph:
                 line.note(f"{self.peer.node_id} => {graph.peer.node_id}  {text}{'  LOST' if lost else ''}")
                 if not lost and deliver:
                     arrival = Arrival(number, self.peer, keys, payload, 1)
-                    line.world.later(DELAY, graph.take, graph.hooks.delivered, arrival)
+                    line.world.kernel.post(DELAY, graph.take, graph.hooks.delivered, arrival)
         if done is not None:
             keys_reached = sum(map(len, reached.values())) + len(own)
             result = CastResult(
                 True, len(reached), keys_reached, len(reached), bool(reached), tree if trace else None
             )
-            line.world.later(2 * DELAY, done, result)
+            line.world.kernel.post(2 * DELAY, done, result)
 
     def take(self, hook: Callable[..., None], *args: object) -> None:
         if not self.dead:
@@ -218,12 +218,12 @@ class PerfectGraph:
         line.messages += 1
         line.note(f"{self.peer.node_id} -> {to.node_id}  {text}{'  LOST' if lost else ''}")
         node = line.world.nodes.get(to.node_id)
-        if node is not None and not lost:
-            line.world.later(DELAY, node.algorithm.told, self.peer, payload)
+        if node is not None and node.alive and not lost:
+            line.world.kernel.post(DELAY, node.algorithm.told, self.peer, payload)
 
     def lookup(self, key: bytes, done: Callable[[Ref | None, Ref | None, int], None]) -> None:
         at = bisect_right(self.line.keys, key)
-        self.line.world.later(DELAY, done, self.line.ref(at - 1), self.line.ref(at), 1)
+        self.line.world.kernel.post(DELAY, done, self.line.ref(at - 1), self.line.ref(at), 1)
 
 
 def payload_text(payload: bytes) -> str:

@@ -29,7 +29,7 @@ def test_a_long_table_says_how_many_rows_it_leaves_out(rows: int, more: str | No
 
 def test_atm_tbps_shows_what_its_tables_have_learned_and_what_for() -> None:
     world = World("atm_tbps", explore_interval=1.0)
-    publisher, *subscribers = world.add("p", *(f"s{number}" for number in range(8)))
+    publisher, *subscribers = world.start("p", *(f"s{number}" for number in range(8)))
     for node in subscribers:
         node.subscribe("t")
     world.settle()
@@ -55,7 +55,7 @@ def test_atm_tbps_shows_what_its_tables_have_learned_and_what_for() -> None:
 def test_stla_shows_where_messages_start() -> None:
     world = World("stla")
     publisher, near, far = (
-        world.add(name, locality=[place])[0] for name, place in (("p", "eu"), ("s", "eu"), ("z", "us"))
+        world.start(name, locality=[place])[0] for name, place in (("p", "eu"), ("s", "eu"), ("z", "us"))
     )
     for node in (near, far):
         node.subscribe("t")
@@ -69,14 +69,14 @@ def test_stla_shows_where_messages_start() -> None:
 
 def test_sg_tbps_has_nothing_to_learn() -> None:
     world = World("graph")
-    (node,) = world.add("a")
+    (node,) = world.start("a")
     assert node.algorithm.overlay().tables == {}
 
 
 def test_a_site_with_another_base_is_shown_as_refused_at_both() -> None:
     world = World("graph")
-    (a,) = world.add("a")
-    (b,) = world.add("b", overlay={"base": 4})
+    (a,) = world.start("a")
+    (b,) = world.start("b", overlay={"base": 4})
     world.run(30)
     for node, other, here, there in ((a, "b", "2", "4"), (b, "a", "4", "2")):
         view = node.algorithm.overlay()

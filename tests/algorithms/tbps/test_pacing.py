@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ildm.api import MessageTrace
+from ildm.testing import Kernel
 from ildm_algorithms.exchange.pacing import BURST, Pace
 from ildm_algorithms.tbps.describe import NO_KEY, UNPUBLISHED
 from tests.algorithms.tbps.world import Node, World
@@ -17,29 +18,27 @@ from tests.algorithms.tbps.world import Node, World
 def longest(world: World) -> Iterator[list[int]]:
     """How many functions of the algorithm are called in the longest turn of a node."""
     most, count = [0], 0
-    later = world.later
-
-    def counted(delay: float, callback: Any, *args: Any) -> Any:
-        def turn() -> None:
-            nonlocal count
-            count = 0
-            callback(*args)
-            most[0] = max(most[0], count)
-
-        return later(delay, turn)
+    turn = told = world.kernel.current
 
     def called(frame: Any, event: str, arg: object) -> None:
-        nonlocal count
-        count += event == "call" and frame.f_globals["__name__"].startswith("ildm_algorithms.")
+        nonlocal count, turn, told
+        if frame.f_code is Kernel.run.__code__:
+            told = world.kernel.current  # what comes after is the test's own, and no turn of a node
+        if turn is not world.kernel.current:
+            count, turn = 0, world.kernel.current
+        count += (
+            turn is not told
+            and event == "call"
+            and frame.f_globals["__name__"].startswith("ildm_algorithms.")
+        )
+        most[0] = max(most[0], count)
 
-    world.later = counted  # type: ignore[method-assign]
     before = sys.getprofile()
     sys.setprofile(called)
     try:
         yield most
     finally:
         sys.setprofile(before)
-        world.later = later  # type: ignore[method-assign]
 
 
 def keys(node: Node) -> int:
@@ -48,7 +47,7 @@ def keys(node: Node) -> int:
 
 def test_many_filters_at_once_are_entered_and_left_a_few_at_a_time() -> None:
     world = World("graph")
-    _, node, _ = world.add("a", "b", "c")
+    _, node, _ = world.start("a", "b", "c")
     world.settle()
     filters = [f"site/{number:04}" for number in range(120)]
     with longest(world) as most:
@@ -67,7 +66,7 @@ def test_many_filters_at_once_are_entered_and_left_a_few_at_a_time() -> None:
 def test_thousands_of_filters_of_one_segment_are_each_asked_for_once() -> None:
     """They share a key; what is retained is asked for each filter of its own."""
     world = World("graph")
-    a, b = world.add("a", "b")
+    a, b = world.start("a", "b")
     world.settle()
     b.algorithm.on_interest_changed(None, {f"site/+/{number}": 1 for number in range(400)})
     world.run(10.0)
@@ -81,7 +80,7 @@ def test_thousands_of_filters_of_one_segment_are_each_asked_for_once() -> None:
 def test_who_subscribes_while_others_wait_has_the_same_turns() -> None:
     """Publishers' keys do not wait behind thousands of subscribers', nor those that leave."""
     world = World("graph")
-    a, b = world.add("a", "b")
+    a, b = world.start("a", "b")
     a.subscribe("news")
     world.settle()
     b.algorithm.on_interest_changed(None, {f"site/{number:04}": 1 for number in range(300)})
@@ -94,7 +93,7 @@ def test_who_subscribes_while_others_wait_has_the_same_turns() -> None:
 
 def test_a_filter_given_up_before_its_turn_never_enters() -> None:
     world = World("graph")
-    _, b = world.add("a", "b")
+    _, b = world.start("a", "b")
     world.settle()
     filters = [f"site/{number:04}" for number in range(300)]
     b.algorithm.on_interest_changed(None, dict.fromkeys(filters, 1))
@@ -111,8 +110,8 @@ def test_a_filter_given_up_before_its_turn_never_enters() -> None:
 
 def test_a_key_without_room_enters_when_another_has_left() -> None:
     world = World("graph")
-    (a,) = world.add("a")
-    (b,) = world.add("b", overlay={"max_keys": 4})
+    (a,) = world.start("a")
+    (b,) = world.start("b", overlay={"max_keys": 4})
     b.subscribe("t/1", "t/2", "t/3", "t/4", "t/5")
     world.settle()
     assert keys(b) == 4
@@ -136,7 +135,7 @@ def test_a_key_without_room_enters_when_another_has_left() -> None:
 def test_subscribers_have_the_room_of_publishers() -> None:
     """Keys of publishers leave for them, in whatever order they come; both get what they send each other."""
     world = World("graph")
-    a, b = world.add("a", "b", overlay={"max_keys": 7})
+    a, b = world.start("a", "b", overlay={"max_keys": 7})
     a.subscribe("b/#")
     for number in range(6):
         b.publish(f"b/{number}", "early", qos=1)
@@ -167,8 +166,8 @@ def test_subscribers_have_the_room_of_publishers() -> None:
 
 def test_an_aggregate_that_has_made_room_sends_everywhere_until_it_is_back() -> None:
     world = World("graph", max_topics=0)
-    a, b = world.add("a", "b")
-    (c,) = world.add("c", max_topics=0, overlay={"max_keys": 3})
+    a, b = world.start("a", "b")
+    (c,) = world.start("c", max_topics=0, overlay={"max_keys": 3})
     for number in range(5):
         c.publish(f"dev/{number}", qos=1)
     world.run(10)
@@ -194,8 +193,8 @@ def test_an_aggregate_that_has_made_room_sends_everywhere_until_it_is_back() -> 
 
 def test_a_subscription_without_room_is_named() -> None:
     world = World("graph")
-    world.add("a")
-    (b,) = world.add("b", overlay={"max_keys": 2})
+    world.start("a")
+    (b,) = world.start("b", overlay={"max_keys": 2})
     b.subscribe("t/1", "t/2", "t/3")
     world.settle()
     assert b.counters["subscribers_refused"] == 2
@@ -211,7 +210,7 @@ def test_a_subscription_without_room_is_named() -> None:
 
 def test_pieces_of_work_have_a_pace_and_a_bound() -> None:
     world = World("graph")
-    (node,) = world.add("a")
+    (node,) = world.start("a")
     begun: list[int] = []
 
     def work(number: int) -> bool:
@@ -234,7 +233,7 @@ def test_pieces_of_work_have_a_pace_and_a_bound() -> None:
 def test_a_trace_of_a_topic_nobody_has_used_is_answered_at_once() -> None:
     """Some of its segments this node publishes to: nobody is there, so that it is suspended in them."""
     world = World("graph")
-    a, _ = world.add("a", "b")
+    a, _ = world.start("a", "b")
     a.publish("other/topic")
     world.settle()
     traces: list[MessageTrace] = []
@@ -246,7 +245,7 @@ def test_a_trace_of_a_topic_nobody_has_used_is_answered_at_once() -> None:
 
 def test_a_trace_says_that_this_site_does_not_publish_to_the_topic() -> None:
     world = World("graph")
-    a, b = world.add("a", "b")
+    a, b = world.start("a", "b")
     b.subscribe("t")
     a.publish("t")
     world.settle()

@@ -82,7 +82,7 @@ def test_a_publisher_right_of_eight_subscribers() -> None:
 def everybody_knows(world: World, limit: int) -> dict[str, FlexibleGraph]:
     """Let each key hear of all subscribers of its topic."""
     graphs = {}
-    for node in world.nodes.values():
+    for node in world.living.values():
         graph = node.algorithm.graph
         assert isinstance(graph, FlexibleGraph)
         graphs[node.node_id] = graph
@@ -117,7 +117,7 @@ def test_nodes_that_have_learned_all_spread_as_the_static_tables_do() -> None:
     """60 nodes, 50 of them subscribe; each node has one key of the topic and a default key at least."""
     limit = 18
     world = World("atm_tbps", 3, entries=limit, explore_interval=0.0)
-    publisher, *others = world.add(*(f"n{number:02}" for number in range(60)))
+    publisher, *others = world.start(*(f"n{number:02}" for number in range(60)))
     for node in others[:50]:
         node.subscribe("t")
     world.run(30)

@@ -43,7 +43,7 @@ class Slow(OverLine):
 
 
 def searching(world: World, name: str) -> Searching:
-    spreading = world.nodes[name].algorithm.spreading
+    spreading = world.living[name].algorithm.spreading
     assert isinstance(spreading, Searching)
     return spreading
 
@@ -57,7 +57,7 @@ def prepare(world: World, name: str) -> None:
 
 def test_messages_wait_until_the_spreading_is_prepared() -> None:
     world = World(algorithm=Slow)
-    publisher, subscriber = world.add("p", "s")
+    publisher, subscriber = world.start("p", "s")
     subscriber.subscribe("t")
     world.settle()
     publisher.publish("t", "1")
@@ -76,7 +76,7 @@ def test_messages_wait_until_the_spreading_is_prepared() -> None:
 
 def test_a_node_that_changes_its_role_is_prepared_again_and_goes_on_meanwhile() -> None:
     world = World(algorithm=Slow)
-    publisher, subscriber = world.add("p", "s")
+    publisher, subscriber = world.start("p", "s")
     subscriber.subscribe("t")
     publisher.publish("t", "1")
     world.settle()
@@ -91,7 +91,7 @@ def test_a_node_that_changes_its_role_is_prepared_again_and_goes_on_meanwhile() 
 
 def test_what_is_found_for_a_key_that_has_left_meanwhile_is_forgotten() -> None:
     world = World(algorithm=Slow, publisher_idle=5.0)
-    publisher, subscriber = world.add("p", "s")
+    publisher, subscriber = world.start("p", "s")
     subscriber.subscribe("t")
     publisher.publish("t", "1")
     world.settle()
@@ -110,7 +110,7 @@ def test_what_is_found_for_a_key_that_has_left_meanwhile_is_forgotten() -> None:
 
 def test_messages_do_not_wait_for_ever() -> None:
     world = World(algorithm=Slow, key_wait=3.0)
-    publisher, subscriber = world.add("p", "s")
+    publisher, subscriber = world.start("p", "s")
     subscriber.subscribe("t")
     world.settle()
     publisher.publish("t", "1")
@@ -130,7 +130,7 @@ def test_messages_do_not_wait_for_ever() -> None:
 
 def test_a_trace_asks_the_spreading() -> None:
     world = World(algorithm=Slow)
-    publisher, subscriber = world.add("p", "s")
+    publisher, subscriber = world.start("p", "s")
     subscriber.subscribe("t")
     publisher.publish("t", "1")
     world.settle()
