@@ -33,8 +33,8 @@ _SNAPSHOT = struct.Struct("<BI")
 _VERSION = 1
 
 
-class Consumer(ABC):
-    """What sends messages of the spool: a sender, as custody knows it."""
+class SpooledSender(ABC):
+    """A sender of what the spool keeps, as custody knows it."""
 
     __slots__ = ()
 
@@ -63,7 +63,7 @@ class Consumer(ABC):
         """Send one message."""
 
 
-Destination = tuple[Consumer, int, int]
+Destination = tuple[SpooledSender, int, int]
 """Who is to send a message, the QoS, and the priority."""
 
 
@@ -257,9 +257,9 @@ class Custody:
         frames = with_ids(frames, size, id_offset(frames), 1)
         record = made(Record, (frames, count, identity, turn, NEVER, reroute_id))
         lsn, held = self._append(record, destinations)
-        for consumer, _, priority in held:
-            deposit = Deposit(self, consumer.spooled.outlet, lsn, identity, reroute_id)
-            consumer.send_frames(frames, size, None, deposit, priority)
+        for sender, _, priority in held:
+            deposit = Deposit(self, sender.spooled.outlet, lsn, identity, reroute_id)
+            sender.send_frames(frames, size, None, deposit, priority)
         return lsn
 
     def take(
@@ -289,10 +289,10 @@ class Custody:
         expires = NEVER if expires_at is None else self.calendar.date() + expires_at - self.driver.now()
         record = Record(packet.encode(Version.V5), 1, identity, turn, expires, reroute_id)
         lsn, held = self._append(record, destinations)
-        for consumer, qos, priority in held:
-            queue = consumer.spooled
+        for sender, qos, priority in held:
+            queue = sender.spooled
             deposit = Deposit(self, queue.outlet, lsn, identity, reroute_id)
-            consumer.send_entry(queue.make(packet, qos, expires_at, deposit, priority))
+            sender.send_entry(queue.make(packet, qos, expires_at, deposit, priority))
         return lsn
 
     def _append(self, record: Record, destinations: Iterable[Destination]) -> tuple[int, list[Destination]]:
@@ -301,8 +301,8 @@ class Custody:
         held: list[Destination] = []
         deliveries = []
         for destination in destinations:
-            consumer, qos, priority = destination
-            queue = consumer.spooled
+            sender, qos, priority = destination
+            queue = sender.spooled
             takes = queue.takes(size, priority)
             if takes:
                 held.append(destination)

@@ -572,7 +572,7 @@ class Router:
 
 
 def _outlets(destinations: Iterable[Destination]) -> list[Outlet]:
-    return [consumer.spooled.outlet for consumer, _, _ in destinations]
+    return [sender.spooled.outlet for sender, _, _ in destinations]
 
 
 def _at_most(message: Publish, qos: int) -> Publish:

@@ -14,7 +14,7 @@ from ildm.core.frames import PUBLISH, frames_to_qos_0, id_offset, runs_of
 from ildm.core.spool import Waiting
 from ildm.core.transfer.allowance import Allowance
 from ildm.core.transfer.back_pressure import BackPressure, QueueLimits
-from ildm.core.transfer.custody import Consumer, Custody
+from ildm.core.transfer.custody import Custody, SpooledSender
 from ildm.core.transfer.disk_gate import DUP, PUBLISH_2, RETAIN
 from ildm.core.transfer.poison_isolation import PoisonIsolation
 from ildm.core.transfer.queue import Backlog, Entry, Queue, RunEntry
@@ -34,7 +34,7 @@ FLUSHED = 256 << 10
 """Bytes written at once from a queue."""
 
 
-class Sender(Consumer):
+class Sender(SpooledSender):
     """See the module; ``name`` begins the names of its counters (``link`` or ``injection``)."""
 
     __slots__ = (
