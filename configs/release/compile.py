@@ -46,7 +46,7 @@ HOT = {
     " spooled_queue stamps window wire",
     "ildm/net": "driver history",
     "ildm/net/transport": "arrival reactor stream turns",
-    "ildm/state/spool": "log outlets records segments spool",
+    "ildm/state/spool": "log consumers records segments spool",
     "ildm/mqtt": "connect_fields covering filter_table framing members packets properties topics validate"
     " wire",
 }

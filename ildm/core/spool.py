@@ -1,8 +1,9 @@
 """The spool, as the core sees it: a log of what this node has taken upon itself, on disk.
 
 A *record* is one message, or a run of messages of one topic, of QoS 1 or 2. It is written once, for all its
-*outlets*: who is still to get it, such as a session of a link or one with the local broker. Each outlet frees
-its share when the far end has taken it; a record all of whose shares are free may be forgotten.
+*consumers*: the receivers that are still to get it, such as a session of a link or one with the local broker.
+Each consumer frees its share when the far end has taken it; a record all of whose shares are free may be
+forgotten.
 
 Numbers of records (LSN) count up through all lives of a spool. What is appended is *durable* once it survives
 what ``spool.mode`` promises: the end of the process, or of the machine's power. Nothing may be acknowledged
@@ -29,9 +30,9 @@ class Identity(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """How an outlet is to get a record."""
+    """How a consumer is to get a record."""
 
-    outlet: str
+    consumer: str
     qos: int
     priority: int = 0
     held: bool = False
@@ -57,7 +58,7 @@ class Record(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """What one outlet is to get, read back: consecutive messages of a record."""
+    """What one consumer is to get, read back: consecutive messages of a record."""
 
     lsn: int
     first: int
@@ -67,11 +68,11 @@ class Stored(NamedTuple):
     qos: int
     priority: int
     note: int | None
-    """See :meth:`Outlet.note`; with one, it is a single message."""
+    """See :meth:`Consumer.note`; with one, it is a single message."""
 
 
 class Waiting(NamedTuple):
-    """What an outlet has not freed."""
+    """What a consumer has not freed."""
 
     messages: int
     bytes: int
@@ -79,7 +80,7 @@ class Waiting(NamedTuple):
     """Unix time at which the oldest of it was written, as the machine's clock would show it now."""
 
 
-class Outlet(Protocol):
+class Consumer(Protocol):
     """One receiver of records. What it has not freed is either *in hand*, that is in memory with whoever
     sends it, or *beyond*: on the disk alone, to be read when there is room. Both in the order of LSN: the
     records beyond are newer than those in hand, but for what :meth:`Spool.append` has given in hand out of
@@ -103,7 +104,7 @@ class Outlet(Protocol):
         """
 
     def free(self, lsn: int, first: int, count: int) -> None:
-        """Messages in hand are done with, for this outlet; nothing where they have been retired meanwhile."""
+        """Messages in hand are done with, for this consumer; nothing where they were retired meanwhile."""
 
     def note(self, lsn: int, place: int, value: int) -> None:
         """Remember a number beside a message in hand, for :attr:`Stored.note`, until it is freed."""
@@ -127,7 +128,7 @@ class Spool(Protocol):
     on_room: Callable[[], None]
     """Called when :attr:`full` has ceased to hold."""
     losses: dict[str, int]
-    """Messages for each outlet that the disk had lost at the beginning, as far as it still tells."""
+    """Messages for each consumer that the disk had lost at the beginning, as far as it still tells."""
     lost_entries: int
     """At most so many more were lost with parts that tell nothing."""
 
@@ -154,14 +155,14 @@ class Spool(Protocol):
     def shown(self, written: float | None) -> float | None:
         """What the machine's clock shows now for a time of that count."""
 
-    def outlet(self, name: str) -> Outlet:
-        """The outlet of this name, with what earlier lives have left to it; made if there is none."""
+    def consumer(self, name: str) -> Consumer:
+        """The consumer of this name, with what earlier lives have left to it; made if there is none."""
 
-    def outlets(self) -> list[str]:
+    def consumers(self) -> list[str]:
         """Names of all that have something, or are used in this life."""
 
     def append(self, record: Record, deliveries: Iterable[Delivery]) -> int:
-        """Write a record soon; answers its LSN. There is one delivery at least, to different outlets."""
+        """Write a record soon; answers its LSN. There is one delivery at least, to different consumers."""
 
     def commit(self) -> None:
         """Begin to make durable what was appended.

@@ -29,17 +29,17 @@ OFF: dict[str, Any] = {
 }
 
 
-def receiver_of(outlet: str) -> str:
-    """The receiver that an outlet belongs to: one has several where it has several sessions."""
-    kind, _, rest = outlet.partition("/")
+def receiver_of(consumer: str) -> str:
+    """The receiver that a consumer belongs to: one has several where it has several sessions."""
+    kind, _, rest = consumer.partition("/")
     if kind == "injection":
         return "broker"
-    return f"{kind}/{rest.rpartition('/')[0]}" if kind == "link" else outlet
+    return f"{kind}/{rest.rpartition('/')[0]}" if kind == "link" else consumer
 
 
-def outlets_of(spool: Spool, receiver: str) -> list[str]:
-    """Names of all outlets of one receiver."""
-    return [name for name in spool.outlets() if receiver_of(name) == receiver]
+def consumers_of(spool: Spool, receiver: str) -> list[str]:
+    """Names of all consumers of one receiver."""
+    return [name for name in spool.consumers() if receiver_of(name) == receiver]
 
 
 def state_row(node: Node) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def state_row(node: Node) -> dict[str, Any]:
     state = custody.state()
     return {
         "mode": node.config.spool.mode,
-        **summed(state.outlets.values())._asdict(),
+        **summed(state.consumers.values())._asdict(),
         "disk_bytes": state.bytes,
         "failure": state.failure,
         "full": state.full,
@@ -64,7 +64,7 @@ def spool_row(node: Node) -> dict[str, Any]:
     if custody is None:
         return row
     receivers: dict[str, list[str]] = {}
-    for name, waiting in sorted(custody.state().outlets.items()):
+    for name, waiting in sorted(custody.state().consumers.items()):
         if waiting.messages:
             receivers.setdefault(receiver_of(name), []).append(name)
     row["directory"] = str(node.config.spool_directory)
@@ -73,8 +73,8 @@ def spool_row(node: Node) -> dict[str, Any]:
     row["receivers"] = [
         {
             "receiver": receiver,
-            **summed(custody.spool.outlet(name).waiting for name in names)._asdict(),
-            "on_disk": sum(custody.spool.outlet(name).beyond_messages for name in names),
+            **summed(custody.spool.consumer(name).waiting for name in names)._asdict(),
+            "on_disk": sum(custody.spool.consumer(name).beyond_messages for name in names),
         }
         for receiver, names in receivers.items()
     ]
@@ -105,13 +105,13 @@ def only_here(node: Node, link: NeighborLink | None) -> Waiting:
     if node.custody is None:
         return Waiting(link.queued, link.queued_bytes, None)
     spool = node.custody.spool
-    return summed(spool.outlet(name).waiting for name in outlets_of(spool, f"link/{link.node_id}"))
+    return summed(spool.consumer(name).waiting for name in consumers_of(spool, f"link/{link.node_id}"))
 
 
 def drop_spooled(node: Node, receiver: str) -> dict[str, Any]:
     """See :meth:`ildm.admin.view.NodeView.drop_spooled`."""
     custody = node.custody
-    names = [] if custody is None else outlets_of(custody.spool, receiver)
+    names = [] if custody is None else consumers_of(custody.spool, receiver)
     if custody is None or not names:
         raise UnknownError(f"the spool has nothing for {receiver}")
     if receiver.startswith("plugin/"):
@@ -131,7 +131,7 @@ def drop_spooled(node: Node, receiver: str) -> dict[str, Any]:
 def spooled_rows(node: Node, receiver: str, after: int, limit: int) -> list[dict[str, Any]]:
     """See :meth:`ildm.admin.view.NodeView.spooled`; in a thread."""
     custody = node.custody
-    names = [] if custody is None else outlets_of(custody.spool, receiver)
+    names = [] if custody is None else consumers_of(custody.spool, receiver)
     if custody is None or not names:
         raise UnknownError(f"the spool has nothing for {receiver}")
     if receiver.startswith("plugin/"):

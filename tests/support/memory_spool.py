@@ -10,7 +10,7 @@ from tests.support.site import Site
 
 
 class Share(NamedTuple):
-    """What an outlet has of a record."""
+    """What a consumer has of a record."""
 
     record: Record
     qos: int
@@ -18,8 +18,8 @@ class Share(NamedTuple):
     open: set[int]
 
 
-class MemoryOutlet:
-    """See :class:`ildm.core.spool.Outlet`."""
+class MemoryConsumer:
+    """See :class:`ildm.core.spool.Consumer`."""
 
     def __init__(self, spool: MemorySpool, name: str) -> None:
         self.spool = spool
@@ -113,7 +113,7 @@ class MemorySpool:
         self.limit = 1 << 40
         self.commits = 0
         self.log: list[tuple[int, Callable[[MemorySpool], None]]] = []
-        self._outlets: dict[str, MemoryOutlet] = {}
+        self._consumers: dict[str, MemoryConsumer] = {}
         self._identities: list[tuple[int, Identity, int]] = []
         self._journal: list[tuple[int, bytes]] = []
 
@@ -121,8 +121,8 @@ class MemorySpool:
     def bytes(self) -> int:
         records = {
             lsn: len(share.record.frames)
-            for outlet in self._outlets.values()
-            for lsn, share in outlet.shares.items()
+            for consumer in self._consumers.values()
+            for lsn, share in consumer.shares.items()
         }
         return sum(records.values())
 
@@ -140,25 +140,25 @@ class MemorySpool:
     def shown(self, written: float | None) -> float | None:
         return written
 
-    def outlet(self, name: str) -> MemoryOutlet:
-        if name not in self._outlets:
-            self._outlets[name] = MemoryOutlet(self, name)
-        return self._outlets[name]
+    def consumer(self, name: str) -> MemoryConsumer:
+        if name not in self._consumers:
+            self._consumers[name] = MemoryConsumer(self, name)
+        return self._consumers[name]
 
-    def outlets(self) -> list[str]:
-        return list(self._outlets)
+    def consumers(self) -> list[str]:
+        return list(self._consumers)
 
     def append(self, record: Record, deliveries: Iterable[Delivery]) -> int:
         assert len(record.frames) % record.messages == 0
         self.last += 1
         given = list(deliveries)
         assert given
-        assert len({delivery.outlet for delivery in given}) == len(given)
+        assert len({delivery.consumer for delivery in given}) == len(given)
         for name, qos, priority, held in given:
             share = Share(record, qos, priority, set(range(record.messages)))
-            self.outlet(name).shares[self.last] = share
+            self.consumer(name).shares[self.last] = share
             if held:
-                self.outlet(name).in_hand[self.last] = set(share.open)
+                self.consumer(name).in_hand[self.last] = set(share.open)
         if record.identity is not None:
             self._identities.append((self.last, record.identity, record.messages))
         return self.last
@@ -193,11 +193,11 @@ class MemorySpool:
     def identities(self) -> Iterator[tuple[Identity, int]]:
         return ((identity, count) for _, identity, count in self._identities)
 
-    def note_again(self, outlet: str, lsn: int, place: int, value: int) -> None:
+    def note_again(self, consumer: str, lsn: int, place: int, value: int) -> None:
         """Take over a note of an earlier life, unless what it was beside has been freed."""
-        share = self.outlet(outlet).shares.get(lsn)
+        share = self.consumer(consumer).shares.get(lsn)
         if share is not None and place in share.open:
-            self.outlet(outlet).notes[lsn, place] = value
+            self.consumer(consumer).notes[lsn, place] = value
 
     def next_life(self) -> MemorySpool:
         """What the node finds after it was killed now: all that is durable, and what was freed is."""
@@ -207,10 +207,10 @@ class MemorySpool:
         later.limit = self.limit
         later._journal = [entry for entry in self._journal if entry[0] <= self.durable]
         later._identities = [each for each in self._identities if each[0] <= self.durable]
-        for name, outlet in self._outlets.items():
-            for lsn, share in outlet.shares.items():
+        for name, consumer in self._consumers.items():
+            for lsn, share in consumer.shares.items():
                 if lsn <= self.durable:
-                    later.outlet(name).shares[lsn] = share._replace(open=set(share.open))
+                    later.consumer(name).shares[lsn] = share._replace(open=set(share.open))
         for lsn, what in self.log:
             if lsn <= self.durable:
                 what(later)

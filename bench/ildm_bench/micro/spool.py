@@ -1,6 +1,6 @@
 """What the spool costs: CPU per message, time until it is durable, opening, beside SQLite in WAL mode.
 
-Messages of 100 bytes in records of 1, 10 and 100, one record each commit and 10: appended for one outlet,
+Messages of 100 bytes in records of 1, 10 and 100, one record each commit and 10: appended for one consumer,
 held, committed, freed. SQLite does less: it inserts a row for each record and commits (synchronous NORMAL for
 ``process``, FULL for ``power``).
 """
@@ -45,7 +45,7 @@ async def spooled(directory: Path, mode: str, messages: int, together: int, coun
     """CPU microseconds of a message, and milliseconds of a commit until it is durable."""
     loop = asyncio.get_running_loop()
     spool = opened(directory, mode, loop)
-    outlet = spool.outlet(TO[0].outlet)
+    consumer = spool.consumer(TO[0].consumer)
     frames = b"x" * SIZE * messages
     waiter: asyncio.Future[None] | None = None
 
@@ -69,7 +69,7 @@ async def spooled(directory: Path, mode: str, messages: int, together: int, coun
             await waiter
         waits.append(time.perf_counter() - before)
         for each in held:
-            outlet.free(each, 0, messages)
+            consumer.free(each, 0, messages)
     used = time.process_time() - begun
     spool.close()
     waits.sort()
@@ -122,12 +122,12 @@ def reopening(directory: Path, messages: int, count: int) -> dict[str, float]:
     before = time.perf_counter()
     spool = opened(directory, "process", loop)
     seconds = time.perf_counter() - before
-    outlet = spool.outlet(TO[0].outlet)
+    consumer = spool.consumer(TO[0].consumer)
     before, read = time.perf_counter(), 0
-    while page := outlet.read(1 << 20):
+    while page := consumer.read(1 << 20):
         for stored in page:
             read += stored.record.messages
-            outlet.free(stored.lsn, 0, stored.record.messages)
+            consumer.free(stored.lsn, 0, stored.record.messages)
     paging = time.perf_counter() - before
     assert read == count * messages
     spool.close()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ildm.core.spool import Delivery, Record
 
 if TYPE_CHECKING:
-    from ildm.core.spool import Outlet
+    from ildm.core.spool import Consumer
     from ildm.core.transfer.custody import Custody
 
 PAGE = 256 << 10
@@ -16,7 +16,7 @@ PAGE = 256 << 10
 
 
 class Keeping:
-    """See :meth:`ildm.api.NodeApi.keep`: an outlet of the plugin's own, with its bytes as they are.
+    """See :meth:`ildm.api.NodeApi.keep`: a consumer of the plugin's own, with its bytes as they are.
 
     Args:
         custody: of the node; None: nothing is kept.
@@ -25,35 +25,35 @@ class Keeping:
 
     def __init__(self, custody: Custody | None, key: str) -> None:
         self._custody = custody
-        self._outlet: Outlet | None = None
+        self._consumer: Consumer | None = None
         if custody is not None:
-            self._outlet = custody.spool.outlet(f"plugin/{key}")
+            self._consumer = custody.spool.consumer(f"plugin/{key}")
         self._held: set[int] = set()
-        """What is kept; the outlet is told to free nothing else."""
+        """What is kept; the consumer is told to free nothing else."""
         self._to_be_written = False
 
     def keep(self, data: bytes) -> int | None:
-        custody, outlet = self._custody, self._outlet
-        if custody is None or outlet is None:
+        custody, consumer = self._custody, self._consumer
+        if custody is None or consumer is None:
             return None
-        number = custody.spool.append(Record(data, 1, None), (Delivery(outlet.name, 1, held=True),))
+        number = custody.spool.append(Record(data, 1, None), (Delivery(consumer.name, 1, held=True),))
         self._held.add(number)
         self._write_soon(custody)
         return number
 
     def unkeep(self, number: int) -> None:
-        custody, outlet = self._custody, self._outlet
-        if custody is None or outlet is None or number not in self._held:
+        custody, consumer = self._custody, self._consumer
+        if custody is None or consumer is None or number not in self._held:
             return
         self._held.remove(number)
-        outlet.free(number, 0, 1)
+        consumer.free(number, 0, 1)
         self._write_soon(custody)
 
     def kept(self) -> Iterator[tuple[int, bytes]]:
-        outlet = self._outlet
-        if outlet is None:
+        consumer = self._consumer
+        if consumer is None:
             return
-        while page := outlet.read(PAGE):
+        while page := consumer.read(PAGE):
             self._held.update(stored.lsn for stored in page)
             for stored in page:
                 yield stored.lsn, stored.record.frames

@@ -202,7 +202,7 @@ class Cooperation:
             self.parts.memory.left(link)
         elsewhere = reason in ELSEWHERE
         if elsewhere:
-            kept = [link.outlet(sender.index) for sender in link.senders] if link.kept else []
+            kept = [link.consumer(sender.index) for sender in link.senders] if link.kept else []
             self.rerouting.take(link.node_id, link.held_at, link.take_all(), kept)
         self.rerouting.left(link)
         self.retained_sync.left(link)

@@ -90,12 +90,12 @@ class NeighborLink(Stateful):
         self.rival: tuple[int, float] | None = None
         """Who has last come in the neighbour's name, in another life than the neighbour's, and when."""
         self.behind: set[str] = set()
-        """Ids of the nodes that what is in its outlets is for: those behind it in the tree, now or when it
+        """Ids of the nodes that what is in its consumers is for: those behind it in the tree, now or when it
         has last been part of it."""
         self.moved: set[str] = set()
         """Ids of those that have come behind another link since, while it is ``reroute_pending``."""
         self.reroute_pending = False
-        """Some of these are reached on another path by now: what is in the outlets goes round once more
+        """Some of these are reached on another path by now: what is in the consumers goes round once more
         (:mod:`ildm.core.transfer.rerouting`) before anything is sent."""
         self.clock = NeighborClock(driver)
         self.control: Connection | None = None
@@ -136,7 +136,9 @@ class NeighborLink(Stateful):
         """The number of sessions agreed with the neighbour; senders with something to send are kept."""
         while len(self.senders) < count:
             index = len(self.senders)
-            queue = self.custody.queue(self.outlet(index)) if self.custody is not None and self.kept else None
+            queue = (
+                self.custody.queue(self.consumer(index)) if self.custody is not None and self.kept else None
+            )
             sender = Sender(self.driver, self.limits, self.counters, "link", index, queue, self.custody)
             sender.pressure.lost = self._lost
             sender.wire.rules = self.rules
@@ -152,14 +154,14 @@ class NeighborLink(Stateful):
                 heir = self.senders[sender.index % count]
                 heir.adopt(sender.leave_all() if sender.kept else sender.take_all())
                 if self.custody is not None and self.kept:
-                    self.custody.adopt(self.outlet(sender.index), heir.spooled)
+                    self.custody.adopt(self.consumer(sender.index), heir.spooled)
                     heir.drain()
             for inbound in self.inbounds[count:]:
                 inbound.reset()
             del self.senders[count:], self.inbounds[count:]
 
-    def outlet(self, index: int) -> str:
-        """Name of the spool's outlet for a session."""
+    def consumer(self, index: int) -> str:
+        """Name of the spool's consumer for a session."""
         return f"link/{self.node_id}/{index}"
 
     def _lost(self, message: Publish) -> None:
@@ -367,7 +369,7 @@ class NeighborLink(Stateful):
                 sender.resume()
 
     def hold_for_reroute(self) -> None:
-        """What is in the outlets may have to go another way: nothing is sent for now."""
+        """What is in the consumers may have to go another way: nothing is sent for now."""
         self.reroute_pending = True
         for sender in self.senders:
             sender.suspend()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ildm.config import SpoolConfig
     from ildm.core.counters import Counters
     from ildm.core.driver import Driver
-    from ildm.core.spool import Outlet, Spool, Stored
+    from ildm.core.spool import Consumer, Spool, Stored
     from ildm.core.transfer.queue import Entry
     from ildm.core.transfer.receipt import Holdable, Receipt
     from ildm.mqtt import MqttError
@@ -77,7 +77,7 @@ class State(NamedTuple):
     """Unix time."""
     failure: str | None
     full: bool
-    outlets: dict[str, Waiting]
+    consumers: dict[str, Waiting]
 
 
 class Custody:
@@ -258,7 +258,7 @@ class Custody:
         record = made(Record, (frames, count, identity, turn, NEVER, reroute_id))
         lsn, held = self._append(record, destinations)
         for sender, _, priority in held:
-            deposit = Deposit(self, sender.spooled.outlet, lsn, identity, reroute_id)
+            deposit = Deposit(self, sender.spooled.consumer, lsn, identity, reroute_id)
             sender.send_frames(frames, size, None, deposit, priority)
         return lsn
 
@@ -291,7 +291,7 @@ class Custody:
         lsn, held = self._append(record, destinations)
         for sender, qos, priority in held:
             queue = sender.spooled
-            deposit = Deposit(self, queue.outlet, lsn, identity, reroute_id)
+            deposit = Deposit(self, queue.consumer, lsn, identity, reroute_id)
             sender.send_entry(queue.make(packet, qos, expires_at, deposit, priority))
         return lsn
 
@@ -313,23 +313,23 @@ class Custody:
 
     # having freed -------------------------------------------------------------------------------
 
-    def freed(self, outlet: Outlet, lsn: int, count: int) -> None:
-        """An outlet no longer has so many messages of a record."""
+    def freed(self, consumer: Consumer, lsn: int, count: int) -> None:
+        """A consumer no longer has so many messages of a record."""
         if not self._to_be_written:
             self._to_be_written = True
             self.driver.call_later(self._freed_soon, self._write)
         if self._withheld and lsn in self._withheld:
-            self._answer(outlet, lsn, count)
+            self._answer(consumer, lsn, count)
 
-    def retired(self, outlet: Outlet) -> None:
-        """All that was for an outlet was thrown away."""
+    def retired(self, consumer: Consumer) -> None:
+        """All that was for a consumer was thrown away."""
         for lsn in list(self._withheld):
-            self._answer(outlet, lsn, None)
+            self._answer(consumer, lsn, None)
 
-    def _answer(self, outlet: Outlet, lsn: int, count: int | None) -> None:
-        """Give the answers that have waited for an outlet alone to have done with a record."""
+    def _answer(self, consumer: Consumer, lsn: int, count: int | None) -> None:
+        """Give the answers that have waited for a consumer alone to have done with a record."""
         waiting = self._withheld.pop(lsn)
-        left = [withheld for withheld in waiting if not withheld.freed(outlet, count)]
+        left = [withheld for withheld in waiting if not withheld.freed(consumer, count)]
         if left:
             self._withheld[lsn] = left
         for withheld in waiting:
@@ -340,10 +340,12 @@ class Custody:
         self._to_be_written = False
         self.spool.commit()
 
-    def unreadable(self, outlet: Outlet, stored: Stored, error: MqttError) -> None:
+    def unreadable(self, consumer: Consumer, stored: Stored, error: MqttError) -> None:
         """A record whose checksum is right is no message."""
         self.counters["spool_unreadable"] += stored.record.messages
-        self.driver.log("error", "a record of the spool is no message", outlet=outlet.name, error=str(error))
+        self.driver.log(
+            "error", "a record of the spool is no message", consumer=consumer.name, error=str(error)
+        )
 
     # without room -------------------------------------------------------------------------------
 
@@ -397,11 +399,11 @@ class Custody:
         """What waits for one session: the same object through all lives of its link."""
         queue = self._queues.get(name)
         if queue is None:
-            outlet = self.spool.outlet(name)
-            queue = self._queues[name] = SpooledQueue(self, outlet, self.config.page_bytes)
+            consumer = self.spool.consumer(name)
+            queue = self._queues[name] = SpooledQueue(self, consumer, self.config.page_bytes)
         adopter = self._adopters.pop(name, None)
         if adopter is not None:
-            adopter.release(queue.outlet)
+            adopter.release(queue.consumer)
         return queue
 
     def adopt(self, name: str, adopter: SpooledQueue) -> None:
@@ -409,15 +411,15 @@ class Custody:
         adopter.adopt(self.queue(name))
         self._adopters[name] = adopter
 
-    def drop(self, outlets: Collection[str]) -> Waiting:
+    def drop(self, consumers: Collection[str]) -> Waiting:
         """Throw away what these have, with what waits in memory; answers what that was. Of what is under way
         at this moment nobody knows whether it arrives."""
-        return summed(self.queue(name).retire() for name in outlets)
+        return summed(self.queue(name).retire() for name in consumers)
 
     def left_over(self, prefix: str, count: int) -> list[tuple[str, int]]:
-        """Outlets ``PREFIX/INDEX`` that earlier lives have left, of an index from ``count`` on; with it."""
+        """Consumers ``PREFIX/INDEX`` that earlier lives have left, of an index from ``count`` on; with it."""
         found = []
-        for name in self.spool.outlets():
+        for name in self.spool.consumers():
             begin, _, index = name.rpartition("/")
             if begin == prefix and int(index) >= count:
                 found.append((name, int(index)))
@@ -426,11 +428,11 @@ class Custody:
     def state(self) -> State:
         """Figures for people."""
         spool = self.spool
-        outlets = {name: spool.outlet(name).waiting for name in spool.outlets()}
-        oldest = [waiting.oldest for waiting in outlets.values() if waiting.oldest is not None]
-        messages = sum(waiting.messages for waiting in outlets.values())
+        consumers = {name: spool.consumer(name).waiting for name in spool.consumers()}
+        oldest = [waiting.oldest for waiting in consumers.values() if waiting.oldest is not None]
+        messages = sum(waiting.messages for waiting in consumers.values())
         return State(
-            messages, spool.disk_bytes, min(oldest, default=None), spool.failure, spool.full, outlets
+            messages, spool.disk_bytes, min(oldest, default=None), spool.failure, spool.full, consumers
         )
 
     # what outlives the process --------------------------------------------------------------------

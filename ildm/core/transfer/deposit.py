@@ -10,7 +10,7 @@ from ildm.core.transfer.receipt import Receipt
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ildm.core.spool import Identity, Outlet
+    from ildm.core.spool import Consumer, Identity
     from ildm.core.transfer.custody import Custody
     from ildm.core.transfer.inbound import NeighborReceipt
 
@@ -19,31 +19,31 @@ RELEASED = 1 << 16
 
 
 class Deposit(Receipt):
-    """The share of one outlet in a record.
+    """The share of one consumer in a record.
 
     Packet identifiers of the messages that it goes with are their places in the record, plus one.
     """
 
-    __slots__ = ("custody", "identity", "lsn", "note", "outlet", "pinned", "reroute_id")
+    __slots__ = ("consumer", "custody", "identity", "lsn", "note", "pinned", "reroute_id")
 
     def __init__(
         self,
         custody: Custody,
-        outlet: Outlet,
+        consumer: Consumer,
         lsn: int,
         identity: Identity | None,
         reroute_id: Identity | None = None,
         note: int | None = None,
     ) -> None:
         self.custody = custody
-        self.outlet = outlet
+        self.consumer = consumer
         self.lsn = lsn
         self.identity = identity
         """Of the first message of the record."""
         self.reroute_id = reroute_id
         """The same for one that goes round once more."""
         self.note = note
-        """What an earlier life has noted, see :meth:`ildm.core.spool.Outlet.note`."""
+        """What an earlier life has noted, see :meth:`ildm.core.spool.Consumer.note`."""
         self.pinned: list[tuple[int, int]] | None = None
         """Messages that the receiver has and that stay in the spool all the same until :meth:`unpin`: places
         in the record and numbers. None: nothing stays."""
@@ -58,8 +58,8 @@ class Deposit(Receipt):
         if self.pinned is not None:
             self.pinned.append((first, count))
             return
-        self.outlet.free(self.lsn, first, count)
-        self.custody.freed(self.outlet, self.lsn, count)
+        self.consumer.free(self.lsn, first, count)
+        self.custody.freed(self.consumer, self.lsn, count)
 
     def pin(self) -> None:
         """Keep in the spool what the receiver has from now on, too."""
@@ -74,7 +74,7 @@ class Deposit(Receipt):
 
     def noted(self, packet_id: int, value: int) -> None:
         """Keep a number beside a message."""
-        self.outlet.note(self.lsn, packet_id - 1, value)
+        self.consumer.note(self.lsn, packet_id - 1, value)
 
 
 def first_place(frames: bytes) -> int:
@@ -95,28 +95,28 @@ class Withheld:
     def __init__(
         self,
         receipt: NeighborReceipt,
-        outlets: Iterable[Outlet],
+        consumers: Iterable[Consumer],
         messages: int,
         packet_id: int,
         frames: bytes = b"",
         size: int = 0,
     ) -> None:
         self.receipt = receipt
-        self.left = dict.fromkeys(outlets, messages)
-        """How many messages each outlet has not freed."""
+        self.left = dict.fromkeys(consumers, messages)
+        """How many messages each consumer has not freed."""
         self.packet_id = packet_id
         """Of a single message."""
         self.frames = frames
         """Of a run, with the neighbour's packet identifiers; ``size`` bytes each."""
         self.size = size
 
-    def freed(self, outlet: Outlet, count: int | None) -> bool:
-        """An outlet has done with so many messages, or all (None); whether every one has done with all."""
+    def freed(self, consumer: Consumer, count: int | None) -> bool:
+        """A consumer has done with so many messages, or all (None); whether every one has done with all."""
         left = self.left
-        if outlet in left:
-            left[outlet] -= left[outlet] if count is None else count
-            if left[outlet] <= 0:
-                del left[outlet]
+        if consumer in left:
+            left[consumer] -= left[consumer] if count is None else count
+            if left[consumer] <= 0:
+                del left[consumer]
         return not left
 
     def passed(self) -> None:

@@ -43,8 +43,8 @@ class Neighbor(Link, Protocol):
     def active(self) -> bool:
         """It carries messages in both directions."""
 
-    def outlet(self, index: int) -> str:
-        """Name of the spool's outlet for a session."""
+    def consumer(self, index: int) -> str:
+        """Name of the spool's consumer for a session."""
 
     def most_qos(self, topic: str) -> int | None:
         """With which QoS at most messages on a topic may cross to the neighbour; None: not at all."""
@@ -61,7 +61,7 @@ class Neighbor(Link, Protocol):
         """Transfer one message on the session whose turn ``index`` is."""
 
     def hold_for_reroute(self) -> None:
-        """What is in the outlets may have to go another way: nothing is sent for now."""
+        """What is in the consumers may have to go another way: nothing is sent for now."""
 
 
 class LocalBroker(ABC):

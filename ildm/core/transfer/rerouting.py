@@ -8,7 +8,7 @@ What the spool keeps goes *round once more*: as new records for all links which 
 had such a message pass it on, but do not give it to their brokers twice. Who holds it, and until when:
 
 ============================= ===========================================================================
-what waits in the outlets of  goes round
+what waits in the consumers of  goes round
 ============================= ===========================================================================
 a link no more in the tree    when it leaves the cooperation: it stays there, and messages are kept for
                               it, until its neighbour is reached on another path and the tree has been at
@@ -61,10 +61,10 @@ REST = 4
 """So many settling times after a link has left, and then again and again, a new path is looked for; and so
 many without a change the tree is taken to be at rest."""
 PATIENCE = 20
-"""So many times that pause what waits in a link's outlets waits for the tree to come to rest, or for room."""
+"""So many times that pause messages in a link's consumers wait for the tree to come to rest, or for room."""
 
 IN_MEMORY = 3
-"""So many pages of an outlet are in memory at most; what is newer than what goes round is among them."""
+"""So many pages of a consumer are in memory at most; what is newer than what goes round is among them."""
 
 
 @dataclass(slots=True)
@@ -77,7 +77,7 @@ class Stranded:
     senders: dict[int, Backlog] = field(default_factory=dict)
     """By the index of the sender they were in, which keeps the order of each publisher's."""
     kept: list[str] = field(default_factory=list)
-    """Outlets of the spool, by the index of the sender."""
+    """Consumers of the spool, by the index of the sender."""
 
 
 @dataclass(slots=True)
@@ -144,7 +144,7 @@ class Rerouting(Generic[OneLink]):
         self, node: str, since: float, senders: dict[int, list[Entry]], kept: Sequence[str] = ()
     ) -> None:
         """The link to a node has left; ``since`` is when it stopped to carry messages, ``kept`` are the
-        outlets of its sessions."""
+        consumers of its sessions."""
         if not kept and not any(senders.values()):
             return
         now = self.driver.now()
@@ -177,11 +177,11 @@ class Rerouting(Generic[OneLink]):
         self._attempt_in(self.pause)
 
     def joined(self, link: OneLink) -> None:
-        """A link is about to carry messages; what it has left before is in its outlets, perhaps."""
+        """A link is about to carry messages; what it has left before is in its consumers, perhaps."""
         stranded = self._stranded.get(link.node_id)
         if stranded is None or not link.kept:
             return
-        own = {link.outlet(sender.index) for sender in link.senders}
+        own = {link.consumer(sender.index) for sender in link.senders}
         if not own.isdisjoint(stranded.kept):
             stranded.kept = [name for name in stranded.kept if name not in own]
             self.suspend(link)
@@ -200,13 +200,13 @@ class Rerouting(Generic[OneLink]):
         """At the start: what earlier lives have kept for nodes that there is no link with."""
         if self.custody is None:
             return
-        outlets: dict[str, list[str]] = {}
-        for name in self.custody.spool.outlets():
+        consumers: dict[str, list[str]] = {}
+        for name in self.custody.spool.consumers():
             kind, _, rest = name.partition("/")
             node = rest.rpartition("/")[0]
             if kind == "link" and node not in links:
-                outlets.setdefault(node, []).append(name)
-        for node, kept in outlets.items():
+                consumers.setdefault(node, []).append(name)
+        for node, kept in consumers.items():
             self.take(node, self.driver.now(), {}, kept)
 
     def give_up(self) -> int:
@@ -296,7 +296,7 @@ class Rerouting(Generic[OneLink]):
     def _send_page(
         self, queue: SpooledQueue, index: int, hop: Neighbor | None, mark: float = math.inf
     ) -> bool:
-        """Let a page of what an outlet has, up to an LSN, go round; whether there is more that may go at
+        """Let a page of what a consumer has, up to an LSN, go round; whether there is more that may go at
         once."""
         assert self.custody is not None
         page, size, left_bytes = self.custody.config.page_bytes, 0, 0

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ildm.core.counters import Counters
     from ildm.core.driver import Driver
     from ildm.core.plugin.dispatch import Dispatch
-    from ildm.core.spool import Identity, Outlet
+    from ildm.core.spool import Consumer, Identity
     from ildm.core.transfer.custody import Custody, Destination
     from ildm.core.transfer.inbound import Inbound
     from ildm.core.transfer.ports import LocalBroker, Neighbor, Targets
@@ -266,7 +266,7 @@ class Router:
         if destinations:
             lsn = custody.take_run(frames, size, destinations, turn, origin.identity, origin.reroute_id)
             if receipt is not None:
-                custody.withhold(lsn, Withheld(receipt, _outlets(destinations), count, 0, frames, size))
+                custody.withhold(lsn, Withheld(receipt, _consumers(destinations), count, 0, frames, size))
         elif receipt is not None:
             receipt.settle_run(frames, size)
 
@@ -410,7 +410,7 @@ class Router:
             injected = [self.injector.destination(index, message.qos, 1)] if here else []
             lsn, destinations = self._deposit(custody, message, source, index, None, origin, injected)
         if withheld and destinations:
-            custody.withhold(lsn, Withheld(receipt, _outlets(destinations), 1, packet_id))
+            custody.withhold(lsn, Withheld(receipt, _consumers(destinations), 1, packet_id))
         else:
             receipt.passed(packet_id)
 
@@ -571,8 +571,8 @@ class Router:
         return True
 
 
-def _outlets(destinations: Iterable[Destination]) -> list[Outlet]:
-    return [sender.spooled.outlet for sender, _, _ in destinations]
+def _consumers(destinations: Iterable[Destination]) -> list[Consumer]:
+    return [sender.spooled.consumer for sender, _, _ in destinations]
 
 
 def _at_most(message: Publish, qos: int) -> Publish:

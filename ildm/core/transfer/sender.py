@@ -87,7 +87,7 @@ class Sender(SpooledSender):
         self.wire = Wire(driver, counters, name, custody, tells_ids, self.drain, self._still_valid)
         self.wire.delay = limits.delay
         self._window = Window(limits.inflight, limits.inflight_bytes)
-        noted = [] if queue is None or tells_ids else queue.outlet.noted()
+        noted = [] if queue is None or tells_ids else queue.consumer.noted()
         noting = queue is not None and name == "injection"
         self.resumption = Resumption(driver, self._window, self.wire, custody, noting, noted)
         self.isolation = PoisonIsolation(self.queue, self._window, self.wire, self.resumption)
@@ -96,7 +96,7 @@ class Sender(SpooledSender):
 
     @property
     def spooled(self) -> SpooledQueue:
-        """The queue of a sender with an outlet of the spool."""
+        """The queue of a sender that is a consumer of the spool."""
         assert self._spooled is not None
         return self._spooled
 

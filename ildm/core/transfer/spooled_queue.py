@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from ildm.core.frames import PUBLISH_QOS_1, id_offset
-from ildm.core.spool import NEVER, Delivery, Outlet, Stored, Waiting
+from ildm.core.spool import NEVER, Consumer, Delivery, Stored, Waiting
 from ildm.core.transfer.deposit import Deposit
 from ildm.core.transfer.queue import Backlog, Entry, RunEntry
 from ildm.mqtt import MqttError, Publish, Version, decode
@@ -44,24 +44,24 @@ class SpooledQueue:
         "_deliveries",
         "_highest",
         "_near",
+        "consumer",
         "custody",
         "make",
-        "outlet",
         "page",
     )
 
-    def __init__(self, custody: Custody, outlet: Outlet, page: int) -> None:
+    def __init__(self, custody: Custody, consumer: Consumer, page: int) -> None:
         self.custody = custody
-        self.outlet = outlet
+        self.consumer = consumer
         self.page = page
         self.make: MakeEntry = _plain
         """Makes the entry of a single message read back."""
         self._near = Backlog()
         self._deliveries: dict[tuple[int, int, bool], Delivery] = {}
         """By QoS, priority, and whether it is in hand: made once."""
-        self._adopted: list[Outlet] = []
-        """Outlets of senders that are no more; what they have left goes first."""
-        self._beyond = outlet.beyond_messages > 0
+        self._adopted: list[Consumer] = []
+        """Consumers of senders that are no more; what they have left goes first."""
+        self._beyond = consumer.beyond_messages > 0
         self._highest = 1 << 30 if self._beyond else LOWEST
         """Priority of what is beyond, at most."""
 
@@ -80,55 +80,55 @@ class SpooledQueue:
         self._highest = max(self._highest, priority)
 
     def delivery(self, qos: int, priority: int, held: bool) -> Delivery:
-        """How the outlet is to get a record."""
+        """How the consumer is to get a record."""
         found = self._deliveries.get((qos, priority, held))
         if found is None:
             if len(self._deliveries) >= DELIVERIES:
                 self._deliveries.clear()
-            found = Delivery(self.outlet.name, qos, priority, held)
+            found = Delivery(self.consumer.name, qos, priority, held)
             self._deliveries[qos, priority, held] = found
         return found
 
     def adopt(self, other: SpooledQueue) -> None:
         """Take over what another sender has left; it goes before what comes from now on."""
-        self._adopted += [*other._adopted, other.outlet]
+        self._adopted += [*other._adopted, other.consumer]
         for entry in other._near.take_all():
             self._near.append(entry)
         other._adopted = []
         self._look_beyond()
         self._highest = 1 << 30 if self._beyond else LOWEST
 
-    def release(self, outlet: Outlet) -> None:
-        """What this outlet still has beyond is its own sender's again."""
-        if outlet in self._adopted:
-            self._adopted.remove(outlet)
+    def release(self, consumer: Consumer) -> None:
+        """What this consumer still has beyond is its own sender's again."""
+        if consumer in self._adopted:
+            self._adopted.remove(consumer)
             self._look_beyond()
 
-    def _outlets(self) -> Iterator[Outlet]:
+    def _consumers(self) -> Iterator[Consumer]:
         yield from self._adopted
-        yield self.outlet
+        yield self.consumer
 
     def _look_beyond(self) -> None:
-        self._beyond = any(outlet.beyond_messages for outlet in self._outlets())
+        self._beyond = any(consumer.beyond_messages for consumer in self._consumers())
         if not self._beyond:
             self._highest = LOWEST
 
     def _read(self) -> None:
         """Take the next page to memory."""
-        for outlet in self._outlets():
+        for consumer in self._consumers():
             while self._near.owed_bytes < self.page:
-                stored = outlet.read(self.page - self._near.owed_bytes)
+                stored = consumer.read(self.page - self._near.owed_bytes)
                 if not stored:
                     break
                 for each in stored:
-                    entry = self._entry(outlet, each)
+                    entry = self._entry(consumer, each)
                     if entry is not None:
                         self._near.append(entry)
         self._look_beyond()
 
-    def _entry(self, outlet: Outlet, stored: Stored) -> Entry | None:
+    def _entry(self, consumer: Consumer, stored: Stored) -> Entry | None:
         record, first = stored.record, stored.first
-        deposit = Deposit(self.custody, outlet, stored.lsn, record.identity, record.again, stored.note)
+        deposit = Deposit(self.custody, consumer, stored.lsn, record.identity, record.again, stored.note)
         frames = record.frames
         if frames[0] == PUBLISH_QOS_1 and (record.messages > 1 or not frames[id_offset(frames) + 2]):
             return RunEntry(frames, record.messages, deposit, stored.priority)
@@ -136,8 +136,8 @@ class SpooledQueue:
             message = decode(frames, Version.V5)
             assert isinstance(message, Publish)
         except MqttError as error:
-            self.custody.unreadable(outlet, stored, error)
-            outlet.free(stored.lsn, first, record.messages)
+            self.custody.unreadable(consumer, stored, error)
+            consumer.free(stored.lsn, first, record.messages)
             return None
         expires_at = None if record.expires == NEVER else self.custody.monotonic(record.expires)
         message.packet_id = first + 1
@@ -151,7 +151,7 @@ class SpooledQueue:
 
     @property
     def bytes(self) -> int:
-        return self._near.bytes + sum(outlet.beyond_bytes for outlet in self._outlets())
+        return self._near.bytes + sum(consumer.beyond_bytes for consumer in self._consumers())
 
     @property
     def owed_messages(self) -> int:
@@ -159,11 +159,11 @@ class SpooledQueue:
 
     @property
     def owed_bytes(self) -> int:
-        return self._near.owed_bytes + sum(outlet.beyond_bytes for outlet in self._outlets())
+        return self._near.owed_bytes + sum(consumer.beyond_bytes for consumer in self._consumers())
 
     @property
     def _beyond_messages(self) -> int:
-        return sum(outlet.beyond_messages for outlet in self._outlets()) if self._beyond else 0
+        return sum(consumer.beyond_messages for consumer in self._consumers()) if self._beyond else 0
 
     @property
     def all_in_memory(self) -> bool:
@@ -227,16 +227,16 @@ class SpooledQueue:
         loose = self.take_loose()
         self._near.take_all()
         self._near.put_back(loose)
-        waiting = summed(outlet.retire() for outlet in self._outlets())
-        for outlet in self._outlets():
-            self.custody.retired(outlet)
+        waiting = summed(consumer.retire() for consumer in self._consumers())
+        for consumer in self._consumers():
+            self.custody.retired(consumer)
         self._adopted = []
         self._look_beyond()
         return waiting
 
 
 def summed(parts: Iterable[Waiting]) -> Waiting:
-    """What several outlets have not freed, together."""
+    """What several consumers have not freed, together."""
     waiting = list(parts)
     oldest = min((each.oldest for each in waiting if each.oldest is not None), default=None)
     return Waiting(sum(each.messages for each in waiting), sum(each.bytes for each in waiting), oldest)

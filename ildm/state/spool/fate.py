@@ -1,4 +1,4 @@
-"""What has become of an outlet's records, found from the newest segment to the oldest."""
+"""What has become of a consumer's records, found from the newest segment to the oldest."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import deque
 
 
 class Fate:
-    """What is known of an outlet, more of it with every older segment."""
+    """What is known of a consumer, more of it with every older segment."""
 
     def __init__(self) -> None:
         self.known = False

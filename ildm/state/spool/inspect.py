@@ -23,7 +23,7 @@ from ildm.state.spool.walk import walk
 
 
 class Found(NamedTuple):
-    """A message that an outlet has not freed."""
+    """A message that a consumer has not freed."""
 
     lsn: int
     place: int
@@ -39,19 +39,19 @@ class Found(NamedTuple):
     """By :meth:`ildm.core.calendar.Calendar.date`."""
 
 
-def read_waiting(directory: Path, outlets: Collection[str], after: int, limit: int) -> list[Found]:
-    """The oldest messages with a higher LSN than ``after`` that one of these outlets has not freed.
+def read_waiting(directory: Path, consumers: Collection[str], after: int, limit: int) -> list[Found]:
+    """The oldest messages with a higher LSN than ``after`` that one of these consumers has not freed.
 
-    ``limit`` of them at least, with the rest of the last record, unless there are fewer. A message for two of
-    the outlets is there once. What the node has not written yet is not, what it is about to free may be. Any
+    ``limit`` of them at least, with the rest of the last record, unless there are fewer. One message for two
+    consumers is there once. What the node has not written yet is not, what it is about to free may be. Any
     thread may ask. What is damaged is passed over.
 
     Raises:
         OSError: the directory cannot be read.
     """
     recovery = Recovery(_ReadOnly(directory), _ignore, Counters())
-    segments, fates = recovery.look(outlets)
-    wanted = {number: fate for number, fate in fates.items() if recovery.found.names.get(number) in outlets}
+    segments, fates = recovery.look(consumers)
+    wanted = {number: fate for number, fate in fates.items() if recovery.found.names.get(number) in consumers}
     if not wanted:
         return []
     start = max(after + 1, min(fate.lowest for fate in wanted.values()))
@@ -113,7 +113,7 @@ def _of_segment(
 
 
 def waiting(directory: Path) -> dict[str, Waiting]:
-    """What each outlet has not freed, by its name, of a node that does not run (or as of a moment ago).
+    """What each consumer has not freed, by its name, of a node that does not run (or as of a moment ago).
 
     Goes through the whole spool, about a second for a million records.
 

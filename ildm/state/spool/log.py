@@ -43,11 +43,11 @@ LAZY = 0.2
 MARKED = 0.05
 """Seconds from one mark to the next, while something changes; ..."""
 MARKED_EACH = 0.001
-"""... and for each outlet in it."""
+"""... and for each consumer in it."""
 MARKED_BYTES = 128 << 10
 """Bytes from one mark to the next, at most; ..."""
 MARKED_BYTES_EACH = 16 << 10
-"""... and for each outlet in it."""
+"""... and for each consumer in it."""
 
 CallLater = Callable[..., object]
 LogLine = Callable[..., None]

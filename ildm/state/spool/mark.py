@@ -25,7 +25,7 @@ _MOST = 1 << 24
 
 
 class Share(NamedTuple):
-    """What an outlet had not freed of the segment."""
+    """What a consumer had not freed of the segment."""
 
     number: int
     name: str

@@ -45,17 +45,17 @@ MOST = 1 << 20
 
 class Kind(IntEnum):
     NAME = 1
-    """What a number stands for: an outlet, or a node messages come from."""
+    """What a number stands for: a consumer, or a node messages come from."""
     RECORD = 2
     FREE = 3
-    """What an outlet has done with."""
+    """What a consumer has done with."""
     NOTE = 4
     JOURNAL = 5
     JOURNALED = 6
     CHECKPOINT = 7
-    """Stands at the start of a segment: which segments there are, and which outlets have something."""
-    OUTLET = 8
-    """What an outlet has not done with, as of the checkpoint before."""
+    """Stands at the start of a segment: which segments there are, and which consumers have something."""
+    CONSUMER = 8
+    """What a consumer has not done with, as of the checkpoint before."""
     SNAPSHOT = 9
     """What the owner remembers of the records up to an LSN."""
     GONE = 10
@@ -122,11 +122,11 @@ _unpack_share = struct.Struct("<2xQd40xIH").unpack_from
 _KIND_RECORD = int(Kind.RECORD)
 BEGINS_RECORD = bytes((MARK, _KIND_RECORD))
 RECORD_SIZE = 8 + _RECORD.size + _TARGET.size
-"""Bytes an entry needs besides the frames, for one outlet."""
+"""Bytes an entry needs besides the frames, for one consumer."""
 
 
 class RecordHead(NamedTuple):
-    """A record but for its frames; origins and outlets by their numbers, 0 for none."""
+    """A record but for its frames; origins and consumers by their numbers, 0 for none."""
 
     lsn: int
     written: float
@@ -141,7 +141,7 @@ class RecordHead(NamedTuple):
 
 
 def encode_targets(deliveries: Iterable[tuple[int, Delivery]]) -> bytes:
-    return b"".join(_TARGET.pack(outlet, way.qos, way.priority) for outlet, way in deliveries)
+    return b"".join(_TARGET.pack(consumer, way.qos, way.priority) for consumer, way in deliveries)
 
 
 def encode_record(
@@ -216,7 +216,7 @@ def guess_head(data: bytes, at: int) -> tuple[int, int, bytes] | None:
 
 
 def decode_targets(targets: bytes) -> list[tuple[int, int, int]]:
-    """Number of the outlet, QoS, priority, of each."""
+    """Number of the consumer, QoS, priority, of each."""
     return list(_TARGET.iter_unpack(targets))
 
 
@@ -229,7 +229,7 @@ _RANGE = struct.Struct("<QII")
 _NOTE = struct.Struct("<QIQIq")
 _CHECKPOINT = struct.Struct("<QIII")
 _SEGMENT = struct.Struct("<QQQ")
-_OUTLET = struct.Struct("<IQIII")
+_CONSUMER = struct.Struct("<IQIII")
 _PAIR = struct.Struct("<QQ")
 _KEPT = struct.Struct("<QI")
 _MARKED = struct.Struct("<QIq")
@@ -261,30 +261,32 @@ class Range(NamedTuple):
 
 
 class Free(NamedTuple):
-    outlet: int
+    consumer: int
     floor: int
     """All records before this LSN are done with; 0 if that was not worth finding out."""
     ranges: Sequence[Range]
 
 
 def encode_free(free: Free) -> bytes:
-    outlet, floor, ranges = free
-    return _entry(Kind.FREE, _FREE.pack(outlet, floor, len(ranges)), *[_RANGE.pack(*each) for each in ranges])
+    consumer, floor, ranges = free
+    return _entry(
+        Kind.FREE, _FREE.pack(consumer, floor, len(ranges)), *[_RANGE.pack(*each) for each in ranges]
+    )
 
 
 def decode_free(entry: bytes) -> Free:
     body = Body(entry)
-    outlet, floor, count = body.take(_FREE)
+    consumer, floor, count = body.take(_FREE)
     ranges = [Range(*each) for each in body.many(_RANGE, count)]
     if floor > HIGHEST or any(each.first + each.size > MOST for each in ranges):
         raise DamageError("places no record has")
-    return Free(outlet, floor, ranges)
+    return Free(consumer, floor, ranges)
 
 
 class Note(NamedTuple):
     lsn: int
     """Of the note itself."""
-    outlet: int
+    consumer: int
     of: int
     """LSN of the record."""
     place: int
@@ -346,43 +348,43 @@ class Checkpoint(NamedTuple):
     lsn: int
     """Of the newest before it."""
     next_number: int
-    """No outlet and no origin has this number or a higher one yet."""
-    outlets: Sequence[int]
-    """Those that have something; an OUTLET follows for each."""
+    """No consumer and no origin has this number or a higher one yet."""
+    consumers: Sequence[int]
+    """Those that have something; an CONSUMER follows for each."""
     segments: Sequence[Span]
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
-    lsn, next_number, outlets, segments = checkpoint
+    lsn, next_number, consumers, segments = checkpoint
     return _entry(
         Kind.CHECKPOINT,
-        _CHECKPOINT.pack(lsn, next_number, len(outlets), len(segments)),
-        *(_NAME.pack(each) for each in outlets),
+        _CHECKPOINT.pack(lsn, next_number, len(consumers), len(segments)),
+        *(_NAME.pack(each) for each in consumers),
         *(_SEGMENT.pack(*span) for span in segments),
     )
 
 
 def decode_checkpoint(entry: bytes) -> Checkpoint:
     body = Body(entry)
-    lsn, next_number, outlets, segments = body.take(_CHECKPOINT)
+    lsn, next_number, consumers, segments = body.take(_CHECKPOINT)
     if lsn > HIGHEST:
         raise DamageError("an LSN beyond all")
     return Checkpoint(
         lsn,
         next_number,
-        [number for (number,) in body.many(_NAME, outlets)],
+        [number for (number,) in body.many(_NAME, consumers)],
         [Span(*each) for each in body.many(_SEGMENT, segments)],
     )
 
 
 class Kept(NamedTuple):
-    """An outlet at a checkpoint.
+    """A consumer at a checkpoint.
 
     It has not done with the records from ``cursor`` on, but for those in ``passed`` (first and last LSN), and
     with what of the records in ``kept`` is not among the places freed (one bit each, from the lowest).
     """
 
-    outlet: int
+    consumer: int
     cursor: int
     passed: Sequence[tuple[int, int]]
     kept: dict[int, int]
@@ -391,21 +393,21 @@ class Kept(NamedTuple):
 
 
 def encode_kept(kept: Kept) -> bytes:
-    parts = [_OUTLET.pack(kept.outlet, kept.cursor, len(kept.passed), len(kept.kept), len(kept.notes))]
+    parts = [_CONSUMER.pack(kept.consumer, kept.cursor, len(kept.passed), len(kept.kept), len(kept.notes))]
     parts += [_PAIR.pack(*pair) for pair in kept.passed]
     for lsn, freed in kept.kept.items():
         size = (freed.bit_length() + 7) // 8
         parts += [_KEPT.pack(lsn, size), freed.to_bytes(size, "little")]
     parts += [_MARKED.pack(lsn, place, value) for (lsn, place), value in kept.notes.items()]
-    return _entry(Kind.OUTLET, *parts)
+    return _entry(Kind.CONSUMER, *parts)
 
 
 def decode_kept(entry: bytes) -> Kept:
     body = Body(entry)
-    outlet, cursor, passed, kept, notes = body.take(_OUTLET)
+    consumer, cursor, passed, kept, notes = body.take(_CONSUMER)
     if cursor > HIGHEST:
         raise DamageError("an LSN beyond all")
-    read = Kept(outlet, cursor, [(first, last) for first, last in body.many(_PAIR, passed)], {}, {})
+    read = Kept(consumer, cursor, [(first, last) for first, last in body.many(_PAIR, passed)], {}, {})
     for _ in range(kept):
         lsn, size = body.take(_KEPT)
         read.kept[lsn] = int.from_bytes(body.raw(size), "little")

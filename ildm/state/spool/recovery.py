@@ -1,7 +1,7 @@
 """What earlier lives have left: found by one pass over the segments, from the newest to the oldest.
 
 In this order the frees of a record are known before it comes, so that nothing is remembered for each record:
-an outlet ends up with a cursor, the intervals it has passed from there on, and how much of each segment it
+a consumer ends up with a cursor, the intervals it has passed from there on, and how much of each segment it
 waits for.
 """
 
@@ -17,11 +17,11 @@ from zlib import crc32
 
 from ildm.core.counters import Counters
 from ildm.core.spool import Waiting
+from ildm.state.spool.consumers import FileConsumer
 from ildm.state.spool.disk import SCARCE, Disk, File
 from ildm.state.spool.fate import Fate
 from ildm.state.spool.log import LogLine
 from ildm.state.spool.mark import Mark, read_mark
-from ildm.state.spool.outlets import FileOutlet
 from ildm.state.spool.readers import read_past
 from ildm.state.spool.records import (
     BEGINS_RECORD,
@@ -74,7 +74,7 @@ class Recovered:
     segments: list[Segment] = field(default_factory=list)
     latest: list[Segment] = field(default_factory=list)
     """Those of them that the newest life has begun."""
-    outlets: list[FileOutlet] = field(default_factory=list)
+    consumers: list[FileConsumer] = field(default_factory=list)
     names: dict[int, str] = field(default_factory=dict)
     next_number: int = 1
     journal_floor: int = 0
@@ -82,16 +82,16 @@ class Recovered:
     covered: int = 0
     covered_in: int = 0
     lost: dict[str, int] = field(default_factory=dict)
-    """Messages for each outlet that still waited, in parts that are damaged or cut off."""
+    """Messages for each consumer that still waited, in parts that are damaged or cut off."""
     lost_entries: int = 0
     """Of such parts, entries of which nothing is known any more: messages, or the node's own notes."""
 
 
 Taken = tuple[int, int, int, bytes, float]
 """Of a record: LSN, messages, bytes of one, targets still encoded, Unix time at which it was written."""
-MakeOutlet = Callable[[str, int], FileOutlet]
+MakeConsumer = Callable[[str, int], FileConsumer]
 MOST_NUMBERS = 1 << 31
-"""No spool gives so many to outlets and origins: what says so is damaged."""
+"""No spool gives so many to consumers and origins: what says so is damaged."""
 
 
 class Recovery:
@@ -119,19 +119,19 @@ class Recovery:
         self._targets: dict[bytes, list[int]] = {}
         self.found = Recovered(b"")
 
-    def run(self, outlet: MakeOutlet) -> Recovered:
-        """What there is, with its outlets."""
+    def run(self, consumer: MakeConsumer) -> Recovered:
+        """What there is, with its consumers."""
         self._pass(lambda: False)
         self._missing()
         self._measure()
         self._say_lost()
         if self._counters["spool_damaged"]:
             self._numbers_in_records()
-        self._make_outlets(outlet)
+        self._make_consumers(consumer)
         return self.found
 
     def look(self, names: Collection[str]) -> tuple[list[Segment], dict[int, Fate]]:
-        """The segments, and what is known of outlets; no further back than all is known of those named."""
+        """The segments, and what is known of consumers; no further back than all is known of those named."""
 
         def enough() -> bool:
             return self._head is not None and all(
@@ -142,7 +142,7 @@ class Recovery:
         return self.found.segments, self._fates
 
     def totals(self) -> dict[str, Waiting]:
-        """What each outlet has not freed."""
+        """What each consumer has not freed."""
         self._pass(lambda: False)
         totals: dict[str, Waiting] = {}
         for _, cells in self._cells:
@@ -400,7 +400,7 @@ class Recovery:
     def _measure(self) -> None:
         """What has been lost from the end of the newest segment, or with all of it.
 
-        An outlet has lost what it had there at the mark but for what is still there. Of the latter some may
+        A consumer has lost what it had there at the mark but for what is still there. Of the latter some may
         have been freed before the mark, which is lost as well: then it was more.
         """
         mark = self._mark
@@ -437,7 +437,7 @@ class Recovery:
             name = self._name(number)
             found.lost[name] = found.lost.get(name, 0) + messages
             self._counters["spool_lost"] += messages
-            self._log("error", "messages of the spool are lost", outlet=name, messages=messages)
+            self._log("error", "messages of the spool are lost", consumer=name, messages=messages)
         if found.lost_entries:
             self._log("error", "entries of the spool are lost", at_most=found.lost_entries)
 
@@ -480,11 +480,11 @@ class Recovery:
             self.fate(number).known = True
         if scan.head is not None and self._head is None:
             self._head = scan.head
-            self._listed = frozenset(scan.head.outlets)
+            self._listed = frozenset(scan.head.consumers)
             self.found.next_number = max(self.found.next_number, scan.head.next_number)
 
     def _shares(self, records: list[Taken]) -> dict[int, _Share]:
-        """What each outlet has of the records of a segment."""
+        """What each consumer has of the records of a segment."""
         groups: dict[bytes, _Share] = {}
         for lsn, messages, size, targets, written in records:
             group = groups.get(targets)
@@ -503,7 +503,7 @@ class Recovery:
         return shares
 
     def _settle_each(self, records: list[Taken], numbers: set[int], cells: dict[int, list[int]]) -> None:
-        """The records of these outlets one by one."""
+        """The records of these consumers one by one."""
         for lsn, messages, size, targets, written in reversed(records):
             for number in self.targets(targets):
                 if number not in numbers or self.unlisted(number, lsn):
@@ -515,7 +515,7 @@ class Recovery:
                     cell[1] += left * size
 
     def unlisted(self, number: int, lsn: int) -> bool:
-        """Whether the newest checkpoint, by not naming an outlet, says that it has done with a record."""
+        """Whether the newest checkpoint, by not naming a consumer, says that it has done with a record."""
         head = self._head
         return (
             head is not None and number < head.next_number and lsn <= head.lsn and number not in self._listed
@@ -587,11 +587,11 @@ class Recovery:
     def _name(self, number: int) -> str:
         return self.found.names.get(number, f"?{number}")
 
-    def _make_outlets(self, make: MakeOutlet) -> None:
+    def _make_consumers(self, make: MakeConsumer) -> None:
         found = self.found
         highest = max(found.next_number, max(found.names, default=0) + 1)
         found.next_number = min(highest, MOST_NUMBERS)
-        by_number: dict[int, FileOutlet] = {}
+        by_number: dict[int, FileConsumer] = {}
         taken: set[str] = set()
         for number in {number: None for _, cells in self._cells for number in cells}:
             fate = self._fates[number]
@@ -599,17 +599,17 @@ class Recovery:
             if name in taken:
                 name = f"{name}~{number}"  # its retirement could not be read
             taken.add(name)
-            outlet = by_number[number] = make(name, number)
-            outlet.restore(fate.first, fate.gaps, fate.partial, fate.marked, fate.newest)
-            found.outlets.append(outlet)
+            consumer = by_number[number] = make(name, number)
+            consumer.restore(fate.first, fate.gaps, fate.partial, fate.marked, fate.newest)
+            found.consumers.append(consumer)
         for segment, cells in self._cells:
             for number, (messages, size) in cells.items():
-                outlet = by_number[number]
-                segment.live[outlet] = [messages, size]
-                outlet.beyond_messages += messages
-                outlet.beyond_bytes += size
-                outlet.messages += messages
-                outlet.bytes += size
+                consumer = by_number[number]
+                segment.live[consumer] = [messages, size]
+                consumer.beyond_messages += messages
+                consumer.beyond_bytes += size
+                consumer.messages += messages
+                consumer.bytes += size
 
 
 class _File(NamedTuple):
@@ -631,7 +631,7 @@ class _Hole(NamedTuple):
 
 
 class _Share:
-    """What an outlet has of the records of a segment: the first LSN and when that was written, the last one,
+    """What a consumer has of the records of a segment: the first LSN and when that was written, the last one,
     messages and bytes."""
 
     __slots__ = ("bytes", "first", "last", "messages", "written")
@@ -729,22 +729,22 @@ class _Scan:
             case Kind.FREE:
                 free = decode_free(entry)
                 self._heard(free.floor - 1)
-                fate = recovery.fate(free.outlet)
+                fate = recovery.fate(free.consumer)
                 if not fate.known:
                     fate.free(free.floor, list(free.ranges))
             case Kind.NOTE:
                 note = decode_note(entry)
                 self._saw(note.lsn)
                 self._heard(note.of)
-                self.notes.setdefault(note.outlet, {})[note.of, note.place] = note.value
-            case Kind.OUTLET:
+                self.notes.setdefault(note.consumer, {})[note.of, note.place] = note.value
+            case Kind.CONSUMER:
                 kept = decode_kept(entry)
                 self._heard(kept.cursor - 1)
-                fate = recovery.fate(kept.outlet)
+                fate = recovery.fate(kept.consumer)
                 if not fate.known:
                     fate.cursor, fate.passed, fate.kept = kept.cursor, list(kept.passed), kept.kept
-                    self.notes[kept.outlet] = kept.notes
-                    self.known.append(kept.outlet)
+                    self.notes[kept.consumer] = kept.notes
+                    self.known.append(kept.consumer)
             case Kind.NAME:
                 number, name = decode_name(entry)
                 self.names.add(number)
@@ -782,17 +782,19 @@ class _Scan:
             self.lowest = lsn
 
 
-def recover(disk: Disk, outlet: MakeOutlet, log: LogLine, counters: Counters, *, synced: bool) -> Recovered:
+def recover(
+    disk: Disk, consumer: MakeConsumer, log: LogLine, counters: Counters, *, synced: bool
+) -> Recovered:
     """Find what is there; what cannot be read is counted, and named in the log.
 
     Args:
-        outlet: makes one of a name and a number.
+        consumer: makes one of a name and a number.
         synced: see :class:`Recovery`.
 
     Raises:
         OSError: the directory cannot be read.
     """
-    return Recovery(disk, log, counters, synced=synced).run(outlet)
+    return Recovery(disk, log, counters, synced=synced).run(consumer)
 
 
 def _number_in(file: File, size: int, key: bytes, numbers: list[int]) -> int:

@@ -35,7 +35,7 @@ from ildm.state.spool.walk import Found, walk
 from ildm.text import reason
 
 if TYPE_CHECKING:
-    from ildm.state.spool.outlets import Owner
+    from ildm.state.spool.consumers import Owner
 
 STEP = 256 << 10
 """Bytes of the old file that are gone through before others get a turn."""
@@ -81,7 +81,7 @@ class Rewriting:
     def _step(self) -> None:
         if self._log.closed:
             return
-        needs = {outlet.number: outlet.needs() for outlet in self._segment.live}
+        needs = {consumer.number: consumer.needs() for consumer in self._segment.live}
         kept = []
         passed = 0
         try:

@@ -48,7 +48,7 @@ def is_own(name: str) -> bool:
 
 
 class Receiver(ABC):
-    """An outlet, as segments know it."""
+    """A consumer, as segments know it."""
 
     name: str
     number: int
@@ -65,15 +65,15 @@ class Segment:
         first: LSN of the first that was to be written to it.
         last: highest LSN in it, 0 for none.
         newest: Unix time at which its newest record was written.
-        live: what each outlet has not done with of it: messages and bytes. Without the outlet: nothing.
-        taken: of how many bytes of messages ``live`` is what is left, counted for each outlet.
+        live: what each consumer has not done with of it: messages and bytes. Without the consumer: nothing.
+        taken: of how many bytes of messages ``live`` is what is left, counted for each consumer.
         record_bytes: how much of the file is records.
         journal: highest LSN of an entry of the journal in it.
         end: size in bytes, with what is not written yet.
         safe: so many bytes survive what the mode promises.
         tail: the bytes from ``safe`` on.
         generation: changes when what is at an offset does.
-        names: outlets and origins whose names are in it.
+        names: consumers and origins whose names are in it.
     """
 
     __slots__ = (
@@ -140,28 +140,28 @@ class Segment:
         del self.tail[:pieces]
         self.safe += size
 
-    def takes(self, outlet: Receiver, messages: int, size: int) -> None:
+    def takes(self, consumer: Receiver, messages: int, size: int) -> None:
         self.taken += size
-        cell = self.live.get(outlet)
+        cell = self.live.get(consumer)
         if cell is None:
-            self.live[outlet] = [messages, size]
+            self.live[consumer] = [messages, size]
         else:
             cell[0] += messages
             cell[1] += size
 
-    def loses(self, outlet: Receiver, messages: int, size: int) -> bool:
-        """An outlet has done with a part; whether that was the last for anybody."""
-        cell = self.live[outlet]
+    def loses(self, consumer: Receiver, messages: int, size: int) -> bool:
+        """A consumer has done with a part; whether that was the last for anybody."""
+        cell = self.live[consumer]
         cell[0] -= messages
         cell[1] -= size
         if cell[0]:
             return False
-        del self.live[outlet]
+        del self.live[consumer]
         return not self.live
 
     @property
     def live_bytes(self) -> int:
-        """What several outlets wait for is counted for each."""
+        """What several consumers wait for is counted for each."""
         return sum(size for _, size in self.live.values())
 
     @property

@@ -9,10 +9,10 @@ from typing import Protocol
 
 from ildm.core.counters import Counters
 from ildm.core.spool import Delivery, Identity, Record, Waiting
+from ildm.state.spool.consumers import FileConsumer, Owner
 from ildm.state.spool.disk import Disk
 from ildm.state.spool.log import CallLater, Log, LogLine
 from ildm.state.spool.mark import Mark, Share, encode_mark
-from ildm.state.spool.outlets import FileOutlet, Owner
 from ildm.state.spool.records import (
     HEADERS,
     MOST,
@@ -52,8 +52,8 @@ AT_ONCE = 5000
 """Old records that are dropped before others get a turn."""
 CACHED = 4096
 _EPOCHS = (1 << 32) - 1
-Targets = tuple[bytes, list[tuple[FileOutlet, bool]]]
-"""Of a record: encoded, and the outlets, with whether each has it in hand."""
+Targets = tuple[bytes, list[tuple[FileConsumer, bool]]]
+"""Of a record: encoded, and the consumers, with whether each has it in hand."""
 
 
 class Settings(Protocol):
@@ -116,7 +116,9 @@ class FileSpool(Owner):
         self._lead = 0.0
         self._call_later = call_later
         self.last = 0
-        found = recover(disk, partial(FileOutlet, self), log, self.counters, synced=settings.mode == "power")
+        found = recover(
+            disk, partial(FileConsumer, self), log, self.counters, synced=settings.mode == "power"
+        )
         self.losses = found.lost
         self.lost_entries = found.lost_entries
         self.last = found.last
@@ -139,12 +141,12 @@ class FileSpool(Owner):
         self._names = found.names
         self._next_number = found.next_number
         self._origins: dict[str, int] = {}
-        self._outlets: dict[str, FileOutlet] = {outlet.name: outlet for outlet in found.outlets}
-        self._by_number = {outlet.number: outlet for outlet in found.outlets}
+        self._consumers: dict[str, FileConsumer] = {consumer.name: consumer for consumer in found.consumers}
+        self._by_number = {consumer.number: consumer for consumer in found.consumers}
         self._targets: dict[tuple[Delivery, ...], Targets] = {}
         self._targets_in: Segment | None = None
         """All names the cached targets need are in this segment."""
-        self._dirty: dict[FileOutlet, None] = {}
+        self._dirty: dict[FileConsumer, None] = {}
         self._going: list[Segment] = []
         """Segments to be removed, when it is written that they are."""
         self._gone_at: tuple[Segment, int] | None = None
@@ -205,22 +207,22 @@ class FileSpool(Owner):
     @property
     def _drops(self) -> bool:
         """Without room the oldest gives way."""
-        return self._settings.full == "drop_oldest" and bool(self._outlets) and self._snapshot is not None
+        return self._settings.full == "drop_oldest" and bool(self._consumers) and self._snapshot is not None
 
-    def _largest(self) -> FileOutlet:
-        return max(self._outlets.values(), key=lambda outlet: outlet.beyond_bytes)
+    def _largest(self) -> FileConsumer:
+        return max(self._consumers.values(), key=lambda consumer: consumer.beyond_bytes)
 
     # records ------------------------------------------------------------------------------------
 
-    def outlet(self, name: str) -> FileOutlet:
-        outlet = self._outlets.get(name)
-        if outlet is None:
-            outlet = self._outlets[name] = FileOutlet(self, name, self._number(name))
-            self._by_number[outlet.number] = outlet
-        return outlet
+    def consumer(self, name: str) -> FileConsumer:
+        consumer = self._consumers.get(name)
+        if consumer is None:
+            consumer = self._consumers[name] = FileConsumer(self, name, self._number(name))
+            self._by_number[consumer.number] = consumer
+        return consumer
 
-    def outlets(self) -> list[str]:
-        return list(self._outlets)
+    def consumers(self) -> list[str]:
+        return list(self._consumers)
 
     def append(self, record: Record, deliveries: Iterable[Delivery]) -> int:
         frames, messages, identity, turn, expires, again = record
@@ -254,11 +256,11 @@ class FileSpool(Owner):
         segment.last = lsn
         segment.newest = written
         segment.record_bytes += segment.end - offset
-        for outlet, held in takers:
+        for consumer, held in takers:
             if held:
-                outlet.holds(lsn, messages, size, segment, written)
+                consumer.holds(lsn, messages, size, segment, written)
             else:
-                outlet.takes(lsn, messages, size, segment, offset)
+                consumer.takes(lsn, messages, size, segment, offset)
         self.counters["spool_records"] += 1
         if not self._ticking:
             self._tick_later()
@@ -268,12 +270,12 @@ class FileSpool(Owner):
         if segment is not self._targets_in or len(self._targets) > CACHED:
             self._targets.clear()
             self._targets_in = segment
-        ways = [(self.outlet(way.outlet), way) for way in deliveries]
+        ways = [(self.consumer(way.consumer), way) for way in deliveries]
         assert ways
-        for outlet, _ in ways:
-            self._put_name(outlet.number, segment)
-        targets = encode_targets((outlet.number, way) for outlet, way in ways)
-        found = self._targets[deliveries] = targets, [(outlet, way.held) for outlet, way in ways]
+        for consumer, _ in ways:
+            self._put_name(consumer.number, segment)
+        targets = encode_targets((consumer.number, way) for consumer, way in ways)
+        found = self._targets[deliveries] = targets, [(consumer, way.held) for consumer, way in ways]
         return found
 
     def _origin(self, name: str, segment: Segment) -> int:
@@ -321,28 +323,28 @@ class FileSpool(Owner):
         self.segments.commit()
 
     def drop_oldest(self) -> list[tuple[str, Waiting]]:
-        """Make room: free some of the oldest that the outlet with most of it has beyond.
+        """Make room: free some of the oldest that the consumer with most of it has beyond.
 
         What is in hand stays. Answers what was dropped; nothing when there is nothing to drop.
         """
-        if not self._outlets or not (outlet := self._largest()).beyond_messages:
+        if not self._consumers or not (consumer := self._largest()).beyond_messages:
             return []
         part = min(self._settings.segment_bytes, self.segments.used) // 4  # a full disk may hold less
-        dropped = outlet.discard(part, 0.0, AT_ONCE)
+        dropped = consumer.discard(part, 0.0, AT_ONCE)
         self.counters["spool_dropped_full"] += dropped.messages
         self.log(
             "warning",
             "there is no room in the spool: the oldest messages are dropped",
-            outlet=outlet.name,
+            consumer=consumer.name,
             messages=dropped.messages,
             bytes=dropped.bytes,
         )
-        return [(outlet.name, dropped)]
+        return [(consumer.name, dropped)]
 
-    # what outlets tell --------------------------------------------------------------------------
+    # what consumers tell --------------------------------------------------------------------------
 
-    def freed(self, outlet: FileOutlet) -> None:
-        self._dirty[outlet] = None
+    def freed(self, consumer: FileConsumer) -> None:
+        self._dirty[consumer] = None
         self.segments.wake()
 
     def put_note(self, note: Note) -> None:
@@ -351,18 +353,18 @@ class FileSpool(Owner):
         segment.last = self.last
         segment.put(encode_note(note._replace(lsn=self.last)))
 
-    def changed(self, outlet: FileOutlet) -> None:
-        self._dirty.pop(outlet, None)
-        outlet.take_done()
-        self.segments.room().put(encode_kept(outlet.kept()))
+    def changed(self, consumer: FileConsumer) -> None:
+        self._dirty.pop(consumer, None)
+        consumer.take_done()
+        self.segments.room().put(encode_kept(consumer.kept()))
 
-    def retired(self, outlet: FileOutlet, messages: int) -> None:
+    def retired(self, consumer: FileConsumer, messages: int) -> None:
         for segment in self.segments.segments:
-            segment.live.pop(outlet, None)
-        self._dirty.pop(outlet, None)
+            segment.live.pop(consumer, None)
+        self._dirty.pop(consumer, None)
         self.emptied = True
         self.counters["spool_freed"] += messages
-        self.segments.room().put(encode_kept(outlet.kept()))
+        self.segments.room().put(encode_kept(consumer.kept()))
 
     def unreadable(self, segment: Segment, begin: int, end: int) -> None:
         if (segment.name, begin) not in self._unreadable and len(self._unreadable) < CACHED:
@@ -377,12 +379,12 @@ class FileSpool(Owner):
                 bytes=end - begin,
             )
 
-    def lost(self, outlet: FileOutlet, segment: Segment, messages: int) -> None:
+    def lost(self, consumer: FileConsumer, segment: Segment, messages: int) -> None:
         self.counters["spool_unreadable"] += messages
         self.log(
             "error",
             "messages in the spool cannot be read",
-            outlet=outlet.name,
+            consumer=consumer.name,
             messages=messages,
             file=segment.name,
         )
@@ -444,8 +446,8 @@ class FileSpool(Owner):
     def gather(self) -> None:
         if self._dirty:
             dirty, self._dirty = self._dirty, {}
-            for outlet in dirty:
-                free = outlet.take_done()
+            for consumer in dirty:
+                free = consumer.take_done()
                 if free is not None:
                     self.segments.room().put(encode_free(free))
         self._gather_snapshot()
@@ -522,14 +524,14 @@ class FileSpool(Owner):
                 self.segments.empty(segment, HEADERS)
 
     def checkpoint(self, segment: Segment, others: list[Segment]) -> None:
-        outlets = [outlet for outlet in self._outlets.values() if outlet.messages]
-        for outlet in outlets:
-            self._put_name(outlet.number, segment)
+        consumers = [consumer for consumer in self._consumers.values() if consumer.messages]
+        for consumer in consumers:
+            self._put_name(consumer.number, segment)
         spans = [Span(other.number, other.first, other.last) for other in others if not other.gone]
-        numbers = [outlet.number for outlet in outlets]
+        numbers = [consumer.number for consumer in consumers]
         segment.put(encode_checkpoint(Checkpoint(self.last, self._next_number, numbers, spans)))
-        for outlet in outlets:
-            segment.put(encode_kept(outlet.kept()))
+        for consumer in consumers:
+            segment.put(encode_kept(consumer.kept()))
         segment.put(encode_journaled(self.journal_floor))
         self._since_snapshot += others[-1].end if others else 0
         if self._since_snapshot >= 4 * self._snapshot_size:  # a large one is not to be all that is written
@@ -537,7 +539,8 @@ class FileSpool(Owner):
 
     def mark(self, segment: Segment, end: int) -> bytes:
         shares = [
-            Share(outlet.number, outlet.name, messages) for outlet, (messages, _) in segment.live.items()
+            Share(consumer.number, consumer.name, messages)
+            for consumer, (messages, _) in segment.live.items()
         ]
         return encode_mark(Mark(self.segments.key, segment.number, self.epoch, end, segment.last, shares))
 
@@ -550,10 +553,10 @@ class FileSpool(Owner):
                 for number in {head.origin, head.again} - {0}:
                     self._put_name(number, new)
                 for number, _, _ in decode_targets(targets):
-                    outlet = self._by_number.get(number)
-                    if outlet is not None:
+                    consumer = self._by_number.get(number)
+                    if consumer is not None:
                         self._put_name(number, new)
-                        outlet.moved(head.lsn, head.messages, len(frames), old, new)
+                        consumer.moved(head.lsn, head.messages, len(frames), old, new)
                 new.last = head.lsn
                 new.newest = max(new.newest, head.written)
             case Kind.JOURNAL:
@@ -581,7 +584,7 @@ class FileSpool(Owner):
 
     def _tick_later(self) -> None:
         if not self._ticking and (
-            any(outlet.messages for outlet in self._outlets.values())
+            any(consumer.messages for consumer in self._consumers.values())
             or any(segment.damaged for segment in self.segments.segments)
         ):
             self._ticking = True
@@ -592,8 +595,8 @@ class FileSpool(Owner):
         if self.segments.closed:
             return
         before = self._now() + self._lead - self._expiry
-        for outlet in self._outlets.values():
-            self._drop_old(outlet, before)
+        for consumer in self._consumers.values():
+            self._drop_old(consumer, before)
         if self._rewriting is None and self.segments.failure is None:
             self._rewrite_one()
         self._tick_later()
@@ -613,16 +616,16 @@ class FileSpool(Owner):
         self.emptied = True
         self.settled()
 
-    def _drop_old(self, outlet: FileOutlet, before: float) -> None:
-        oldest = outlet.oldest_beyond()
+    def _drop_old(self, consumer: FileConsumer, before: float) -> None:
+        oldest = consumer.oldest_beyond()
         if oldest is not None and oldest < before:
-            dropped = outlet.discard(0, before, AT_ONCE)
+            dropped = consumer.discard(0, before, AT_ONCE)
             if dropped.messages:
                 self.counters["spool_dropped_age"] += dropped.messages
                 self.log(
                     "warning",
                     "messages in the spool have grown old and are dropped",
-                    outlet=outlet.name,
+                    consumer=consumer.name,
                     messages=dropped.messages,
                     bytes=dropped.bytes,
                 )

@@ -25,13 +25,13 @@ from tests.fuzz.mutator import mutate_bytes
 
 KEY = b"fuzz-key"
 WALL = 1_700_000_000.0
-OUTLETS = ("link/b/0", "injection/0", "plugin/x")
+CONSUMERS = ("link/b/0", "injection/0", "plugin/x")
 MOST_LSN = 1 << 61
 """A spool that has got so far will not be there when it has no numbers left."""
 ORIGIN = 2
 """What the name of the origin of all records has for a number."""
 MOST_READ = 5000
-"""Readings until an outlet has to have nothing more."""
+"""Readings until a consumer has to have nothing more."""
 
 
 class Settings(NamedTuple):
@@ -75,9 +75,9 @@ class Spool(Target):
             disk = copied(self._image)
             only_flips = changed(disk, rest)
         spool, events = opened(disk, 512 if what >= b"\x80" else 2048)
-        found = {name: everything(spool, name) for name in {*spool.outlets(), *OUTLETS}}
+        found = {name: everything(spool, name) for name in {*spool.consumers(), *CONSUMERS}}
         if what > b"\2":
-            for name in OUTLETS:
+            for name in CONSUMERS:
                 self._check(name, found[name], only_flips, spool.counters.total())
         list(spool.replay())
         list(spool.identities())
@@ -158,24 +158,24 @@ def record(number: int, messages: int = 1) -> Record:
 def used(
     records: int, segment_bytes: int
 ) -> tuple[SimDisk, dict[int, Record], dict[str, set[tuple[int, int]]]]:
-    """A disk with a spool, what it was given by LSN, and what it has left for each outlet."""
+    """A disk with a spool, what it was given by LSN, and what it has left for each consumer."""
     disk = SimDisk()
     spool, _ = opened(disk, segment_bytes)
     spool.snapshot = lambda: b"a snapshot"
     given: dict[int, Record] = {}
-    left: dict[str, set[tuple[int, int]]] = {name: set() for name in OUTLETS}
+    left: dict[str, set[tuple[int, int]]] = {name: set() for name in CONSUMERS}
     for number in range(records):
         one = record(number, 1 + number % 4)
-        targets = OUTLETS[: 1 + number % 3]
+        targets = CONSUMERS[: 1 + number % 3]
         lsn = spool.append(one, [Delivery(name, 1, held=True) for name in targets])
         given[lsn] = one
         for name in targets:
             left[name] |= {(lsn, place) for place in range(one.messages)}
         if number % 2:
-            spool.outlet("link/b/0").free(lsn, 0, 1)
+            spool.consumer("link/b/0").free(lsn, 0, 1)
             left["link/b/0"].discard((lsn, 0))
         if number % 5 == 1:
-            spool.outlet("injection/0").note(lsn, 0, 500 + number)
+            spool.consumer("injection/0").note(lsn, 0, 500 + number)
         if number % 7 == 0:
             spool.journal(b"row %d" % number)
         if number % 4 == 0:
@@ -186,23 +186,23 @@ def used(
 
 
 def everything(spool: FileSpool, name: str) -> list[Stored]:
-    """What an outlet has beyond what is in hand, to its end."""
-    outlet = spool.outlet(name)
+    """What a consumer has beyond what is in hand, to its end."""
+    consumer = spool.consumer(name)
     found: list[Stored] = []
     for _ in range(MOST_READ):
-        some = outlet.read(4096)
+        some = consumer.read(4096)
         if not some:
-            assert outlet.beyond_messages == 0, "there is something that is never read"
+            assert consumer.beyond_messages == 0, "there is something that is never read"
             return found
         found += some
-    raise AssertionError("an outlet that has no end")
+    raise AssertionError("a consumer that has no end")
 
 
 def works_on(spool: FileSpool, disk: SimDisk) -> None:
     """What is given to it now is there in its next life, all else is done with."""
     assert not spool.failure, spool.failure
-    for name in spool.outlets():
-        spool.outlet(name).retire()
+    for name in spool.consumers():
+        spool.consumer(name).retire()
     new = record(999, 3)
     lsn = spool.append(new, [Delivery("link/b/0", 1, held=True)])
     entry = spool.journal(b"newest")

@@ -107,8 +107,8 @@ def numbers(stored: list[Stored]) -> list[tuple[int, int]]:
 
 
 def read_all(spool: FileSpool, name: str, size: int = 300) -> list[Stored]:
-    """Everything an outlet has beyond, in pages."""
+    """Everything a consumer has beyond, in pages."""
     answer = []
-    while page := spool.outlet(name).read(size):
+    while page := spool.consumer(name).read(size):
         answer += page
     return answer

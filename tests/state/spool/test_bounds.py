@@ -32,13 +32,13 @@ def test_full_until_a_segment_is_free() -> None:
     assert 8_000 < lives.spool.disk_bytes < 10_000
     assert sum(len(file.content) for file in lives.disk.files.values()) <= 12_000
     assert count > 6_000 / (RECORD_SIZE + 50)
-    outlet = lives.spool.outlet("a")
-    for stored in outlet.read(500):
-        outlet.free(stored.lsn, 0, 1)
+    consumer = lives.spool.consumer("a")
+    for stored in consumer.read(500):
+        consumer.free(stored.lsn, 0, 1)
     lives.run(1)
     assert told == []
-    for stored in outlet.read(1500):
-        outlet.free(stored.lsn, 0, 1)
+    for stored in consumer.read(1500):
+        consumer.free(stored.lsn, 0, 1)
     lives.run(1)
     assert len(told) == 1
     assert not lives.spool.full
@@ -85,24 +85,24 @@ def test_what_has_grown_old_is_dropped() -> None:
         lives.run(10)
     assert numbers(read_all(lives.spool, "a")) == [(number, 0) for number in range(10, 20)]
     assert lives.counters["spool_dropped_age"] == 2 * 10
-    assert lives.spool.outlet("b").waiting.oldest == 1_700_000_000 + 100
+    assert lives.spool.consumer("b").waiting.oldest == 1_700_000_000 + 100
     lives.run(1000)
-    assert lives.spool.outlet("b").waiting.messages == 0
+    assert lives.spool.consumer("b").waiting.messages == 0
     # what is in hand is its owner's business
-    assert lives.spool.outlet("a").waiting.messages == 10
+    assert lives.spool.consumer("a").waiting.messages == 10
 
 
 def test_of_a_segment_little_is_left() -> None:
     lives = opened()
     count = fill(lives, "a")
-    outlet = lives.spool.outlet("a")
+    consumer = lives.spool.consumer("a")
     kept = []
     for index, stored in enumerate(read_all(lives.spool, "a")):
         if index % 9:
-            outlet.free(stored.lsn, 0, 1)
+            consumer.free(stored.lsn, 0, 1)
         else:
             kept.append(numbers([stored])[0])
-            outlet.note(stored.lsn, 0, 7)
+            consumer.note(stored.lsn, 0, 7)
     lives.spool.commit()
     before = lives.spool.disk_bytes
     lives.run(30)
@@ -126,9 +126,9 @@ def test_without_space_for_another_segment_there_is_no_room_but_what_comes_is_ke
     count = fill(lives, "a")
     assert lives.spool.failure is None
     assert lives.spool.durable == lives.spool.last
-    outlet = lives.spool.outlet("a")
+    consumer = lives.spool.consumer("a")
     for stored in read_all(lives.spool, "a"):
-        outlet.free(stored.lsn, 0, 1)
+        consumer.free(stored.lsn, 0, 1)
     lives.run(1)
     assert lives.spool.failure is None
     assert numbers(read_all(lives.kill(), "a")) == []
@@ -182,13 +182,13 @@ def test_many_records_take_no_memory_each() -> None:
             lives.spool.commit()
     lives.spool.commit()
     spool = lives.kill()
-    outlet = spool.outlet("a")
-    assert outlet.waiting.messages == 20_000
-    assert outlet.hands == {}
+    consumer = spool.consumer("a")
+    assert consumer.waiting.messages == 20_000
+    assert consumer.hands == {}
     assert sum(len(segment.live) for segment in spool.segments.segments) <= 2 * len(spool.segments.segments)
-    page = outlet.read(1000)
+    page = consumer.read(1000)
     assert len(page) == 20
-    assert len(outlet.hands) == 20
+    assert len(consumer.hands) == 20
 
 
 def test_the_oldest_gives_way_by_itself_where_that_is_configured() -> None:

@@ -30,8 +30,8 @@ def filled(settings: Settings = SETTINGS) -> SimDisk:
         spool.journal(b"entry %d" % number)
         spool.commit()
         if number % 3 == 0:
-            for stored in spool.outlet("b").read(1):
-                spool.outlet("b").free(stored.lsn, 0, 1)
+            for stored in spool.consumer("b").read(1):
+                spool.consumer("b").free(stored.lsn, 0, 1)
     spool.commit()
     lives.disk.kill()
     return lives.disk
@@ -192,11 +192,11 @@ def test_what_becomes_unreadable_while_it_waits_is_counted() -> None:
     lives = reopened(deepcopy(IMAGE))
     name = segments(lives.disk)[1]
     lives.disk.files[name].content[HEADERS:] = bytes(len(lives.disk.files[name].content) - HEADERS)
-    before = lives.spool.outlet("a").waiting.messages
+    before = lives.spool.consumer("a").waiting.messages
     found = numbers(read_all(lives.spool, "a"))
     assert lives.counters["spool_unreadable"] == before - len(found) > 0
-    assert lives.spool.outlet("a").beyond_messages == 0
-    assert lives.spool.outlet("a").waiting.messages == len(found)
+    assert lives.spool.consumer("a").beyond_messages == 0
+    assert lives.spool.consumer("a").waiting.messages == len(found)
 
 
 @pytest.mark.parametrize("part", [1 / 2, 1 / 3])

@@ -14,7 +14,7 @@ from tests.state.spool.lives import Lives, Settings, numbers, read_all, record, 
 
 NAMES = ("a", "b")
 Place = tuple[str, int, int]
-"""Outlet, number of the record, place."""
+"""Consumer, number of the record, place."""
 
 
 class Storm:
@@ -53,7 +53,7 @@ class Storm:
             held = {
                 name
                 for name in names
-                if not self.spool.outlet(name).beyond_messages and self.random.random() < 0.5
+                if not self.spool.consumer(name).beyond_messages and self.random.random() < 0.5
             }
             lsn = self.spool.append(record(self.counter, messages), to(*names, held=held))
             for name in names:
@@ -74,7 +74,7 @@ class Storm:
 
     def read(self) -> None:
         name = self.random.choice(NAMES)
-        for each in self.spool.outlet(name).read(200):
+        for each in self.spool.consumer(name).read(200):
             self.hands[name] += [(each.lsn, number, place) for number, place in numbers([each])]
 
     def free(self) -> None:
@@ -83,7 +83,7 @@ class Storm:
             if self.hands[name]:
                 which = 0 if self.random.random() < 0.8 else self.random.randrange(len(self.hands[name]))
                 lsn, number, place = self.hands[name].pop(which)
-                self.spool.outlet(name).free(lsn, place, 1)
+                self.spool.consumer(name).free(lsn, place, 1)
                 del self.appended[name, number, place]
                 self.freed.add((name, number, place))
 

@@ -23,7 +23,7 @@ def test_identities_of_what_was_freed_are_told_until_a_snapshot_has_them(snapsho
     lsn = spool.append(sent, [Delivery("injection/0", 1, held=True)])
     spool.commit()
     lives.run(0.1)
-    spool.outlet("injection/0").free(lsn, 0, 1)
+    spool.consumer("injection/0").free(lsn, 0, 1)
     spool.commit()
     lives.run(0.1)
     after = lives.kill()

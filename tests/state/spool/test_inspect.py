@@ -22,7 +22,7 @@ def filled(tmp_path: Path) -> Path:
     for number in range(40):
         names = ("a", "b") if number % 4 == 0 else ("a",)
         spool.append(record(number, messages=2), to(*names, qos=2 if number == 9 else 1))
-    a = spool.outlet("a")
+    a = spool.consumer("a")
     for stored in a.read(900)[:7]:
         a.free(stored.lsn, 0, 2 if stored.lsn != 7 else 1)
     spool.commit()
@@ -41,7 +41,7 @@ def test_what_waits_is_listed_in_pages(filled: Path) -> None:
     assert [found.qos for found in rest[:2]] == [2, 2]
 
 
-def test_of_several_outlets_each_message_is_there_once(filled: Path) -> None:
+def test_of_several_consumers_each_message_is_there_once(filled: Path) -> None:
     both = read_waiting(filled, ["a", "b"], 0, 4)
     assert [(found.lsn, found.place) for found in both[:4]] == [(1, 0), (1, 1), (5, 0), (5, 1)]
     assert len(read_waiting(filled, ["b"], 0, 1000)) == 20

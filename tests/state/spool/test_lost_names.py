@@ -18,13 +18,13 @@ def test_a_spool_opens_although_it_cannot_say_any_more_whose_its_records_are() -
     file.content[:] = file.content.replace(b"link/b/0", b"link/?/0")
     for _ in range(2):  # the first of these lives begins a segment of its own, with all names
         spool = lives.kill()
-        (name,) = spool.outlets()
-        (stored,) = spool.outlet(name).read(1000)
+        (name,) = spool.consumers()
+        (stored,) = spool.consumer(name).read(1000)
         assert (stored.lsn, stored.record.frames) == (lsn, one.frames)
     assert lives.events().count("a part of the spool is damaged") >= 1
-    lives.spool.outlet(name).free(lsn, 0, 3)
+    lives.spool.consumer(name).free(lsn, 0, 3)
     lives.spool.commit()
-    assert lives.kill().outlets() == []
+    assert lives.kill().consumers() == []
 
 
 def test_no_segment_begins_before_the_first_number() -> None:
@@ -32,7 +32,7 @@ def test_no_segment_begins_before_the_first_number() -> None:
     assert decode_header(encode_header(Header(b"01234567", 0, 1))) is None
 
 
-def test_a_number_that_no_outlet_can_have_does_not_use_up_the_others() -> None:
+def test_a_number_that_no_consumer_can_have_does_not_use_up_the_others() -> None:
     lives = Lives()
     lsn = lives.spool.append(record(1), [Delivery("link/b/0", 1)])
     lives.spool.commit()
@@ -48,5 +48,5 @@ def test_a_number_that_no_outlet_can_have_does_not_use_up_the_others() -> None:
     new = spool.append(record(2), [Delivery("link/c/0", 1)])
     spool.commit()
     spool = lives.kill()
-    found = {name: [stored.lsn for stored in spool.outlet(name).read(1000)] for name in spool.outlets()}
+    found = {name: [stored.lsn for stored in spool.consumer(name).read(1000)] for name in spool.consumers()}
     assert found == {"link/b/0": [lsn], "link/c/0": [new]}

@@ -27,8 +27,8 @@ def filled(mode: str = "process") -> Lives:
     for number in range(20):
         lives.spool.append(record(number, messages=2), to("a", "b") if number % 2 else to("a"))
         lives.spool.commit()
-    (stored,) = lives.spool.outlet("b").read(1)
-    lives.spool.outlet("b").free(stored.lsn, 0, 2)
+    (stored,) = lives.spool.consumer("b").read(1)
+    lives.spool.consumer("b").free(stored.lsn, 0, 2)
     lives.run(1)
     lives.disk.kill()
     return lives
@@ -99,7 +99,7 @@ def test_a_lost_end_is_told_in_messages(
     assert [event for event, _ in loud if "mark" in event] == [
         "the end of the spool is lost, as its mark tells"
     ]
-    told = {f["outlet"]: f["messages"] for event, f in loud if event == "messages of the spool are lost"}
+    told = {f["consumer"]: f["messages"] for event, f in loud if event == "messages of the spool are lost"}
     assert told == lives.spool.losses
     again = lives.kill()
     assert again.losses == {}, "it is told once"
@@ -122,7 +122,7 @@ def test_what_was_freed_is_not_lost() -> None:
     lives = filled()
     lives.open()
     lives.spool.append(record(50), to("a", "b", held=("b",)))
-    lives.spool.outlet("b").free(lives.spool.last, 0, 1)
+    lives.spool.consumer("b").free(lives.spool.last, 0, 1)
     lives.spool.commit()
     lives.run(1)
     lives.disk.cut(newest(lives), HEADERS + 5)
@@ -130,7 +130,7 @@ def test_what_was_freed_is_not_lost() -> None:
     assert lives.spool.losses == {"a": 1}
 
 
-def test_an_outlet_is_named_although_its_name_is_lost() -> None:
+def test_a_consumer_is_named_although_its_name_is_lost() -> None:
     lives = Lives(SETTINGS)
     lives.spool.append(record(1, messages=3), to("link/b/0"))
     lives.spool.close()
@@ -253,10 +253,10 @@ def test_no_more_is_told_than_is_lost_and_no_less_than_is_missing(seed: int) -> 
     name = segments(disk)[-1]
     disk.cut(name, random.randrange(len(disk.files[name].content) + 1))
     spool = model.lives.kill()
-    for outlet, entries in model.model.items():
+    for consumer, entries in model.model.items():
         left = {(entry.number, place) for entry in entries.values() for place in entry.left}
-        found = numbers(read_all(spool, outlet))
-        told = spool.losses.get(outlet, 0)
+        found = numbers(read_all(spool, consumer))
+        told = spool.losses.get(consumer, 0)
         assert told <= len(left - set(found))
         assert len(found) + told >= len(left)
 

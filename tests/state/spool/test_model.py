@@ -17,7 +17,7 @@ NAMES = ("a", "b", "c")
 
 @dataclass
 class Entry:
-    """A record, for one outlet."""
+    """A record, for one consumer."""
 
     number: int
     messages: int
@@ -71,7 +71,7 @@ class Model:
 
     def read(self) -> None:
         name, size = self.random.choice(NAMES), self.random.randint(1, 600)
-        found = self.spool.outlet(name).read(size)
+        found = self.spool.consumer(name).read(size)
         waiting = self.model.get(name, {})
         beyond = [lsn for lsn, entry in waiting.items() if not entry.held]
         wanted = []
@@ -100,7 +100,7 @@ class Model:
         count = self.random.randint(1, entry.messages - first)
         if not entry.left & set(range(first, first + count)):
             return
-        self.spool.outlet(name).free(lsn, first, count)
+        self.spool.consumer(name).free(lsn, first, count)
         entry.left -= set(range(first, first + count))
         for place in range(first, first + count):
             entry.notes.pop(place, None)
@@ -113,12 +113,12 @@ class Model:
         if held:
             lsn, entry = self.random.choice(held[:5])
             place = min(entry.left)
-            self.spool.outlet(name).note(lsn, place, value)
+            self.spool.consumer(name).note(lsn, place, value)
             entry.notes[place] = value
 
     def discard(self) -> None:
         name, size = self.random.choice(NAMES), self.random.randint(1, 400)
-        dropped = self.spool.outlet(name).discard(size, 0.0, 1000)
+        dropped = self.spool.consumer(name).discard(size, 0.0, 1000)
         count = 0
         for lsn in sorted(self.model.get(name, {})):
             entry = self.model[name][lsn]
@@ -134,7 +134,7 @@ class Model:
     def retire(self) -> None:
         name = self.random.choice(NAMES)
         left = sum(len(entry.left) for entry in self.model.pop(name, {}).values())
-        assert self.spool.outlet(name).retire().messages == left
+        assert self.spool.consumer(name).retire().messages == left
 
     def keep(self) -> None:
         size = self.random.randint(0, 100)
@@ -176,7 +176,7 @@ class Model:
                 entry.held = False
         for name, entries in self.model.items():
             notes = [value for entry in entries.values() for value in entry.notes.values()]
-            assert sorted(spool.outlet(name).noted()) == sorted(notes)
+            assert sorted(spool.consumer(name).noted()) == sorted(notes)
 
     def close(self) -> None:
         self.spool.close()
@@ -186,11 +186,11 @@ class Model:
     def counts(self) -> None:
         for name in NAMES:
             waiting = self.model.get(name, {})
-            outlet = self.spool.outlet(name)
-            assert outlet.waiting.messages == sum(len(entry.left) for entry in waiting.values())
-            assert outlet.waiting.bytes == 50 * outlet.waiting.messages
+            consumer = self.spool.consumer(name)
+            assert consumer.waiting.messages == sum(len(entry.left) for entry in waiting.values())
+            assert consumer.waiting.bytes == 50 * consumer.waiting.messages
             beyond = sum(len(entry.left) for entry in waiting.values() if not entry.held)
-            assert outlet.beyond_messages == beyond
+            assert consumer.beyond_messages == beyond
         assert not self.lives.counters["spool_damaged"]
         assert not self.lives.counters["spool_unreadable"]
         assert not self.spool.losses, "the mark tells of nothing that is not lost"

@@ -168,8 +168,8 @@ def test_what_is_lost_is_told_in_messages() -> None:
         lives.spool.append(record(number, messages=number + 1), to("a", "b"))
     lives.spool.append(Record(b"x" * 100, 1, Identity("here", 9)), to("b"))
     lives.spool.commit()
-    for stored in lives.spool.outlet("b").read(1):
-        lives.spool.outlet("b").free(stored.lsn, 0, 1)
+    for stored in lives.spool.consumer("b").read(1):
+        lives.spool.consumer("b").free(stored.lsn, 0, 1)
     lives.spool.commit()
     (file,) = [each for each in lives.disk.files.values() if b"00000003.0000" in each.content]
     for number in (0, 3):
@@ -179,7 +179,7 @@ def test_what_is_lost_is_told_in_messages() -> None:
     assert lives.counters["spool_lost"] == 9
     assert lives.spool.lost_entries == 0
     loud = [(event, fields) for level, event, fields in lives.logged if level == "error"]
-    told = {f["outlet"]: f["messages"] for event, f in loud if event == "messages of the spool are lost"}
+    told = {f["consumer"]: f["messages"] for event, f in loud if event == "messages of the spool are lost"}
     assert told == lives.spool.losses
 
 

@@ -96,9 +96,9 @@ FULL = textwrap.dedent("""
         spool.append(record(count, 1, 1000), to("a"))
         spool.commit()
     durable = spool.durable
-    outlet = spool.outlet("a")
-    for stored in outlet.read(300_000):
-        outlet.free(stored.lsn, 0, 1)
+    consumer = spool.consumer("a")
+    for stored in consumer.read(300_000):
+        consumer.free(stored.lsn, 0, 1)
     freed = spool.counters["spool_freed"]
     loop.run_until(lambda: spool.failure is None and not spool.full)
     spool.commit()
@@ -117,7 +117,7 @@ SMALL = textwrap.dedent("""
     spool = open_real(Path(sys.argv[1]), Settings("process", 1 << 26, 1 << 24), loop)
     spool.snapshot = bytes
     assert spool.failure is None, spool.failure
-    outlet = spool.outlet("a")
+    consumer = spool.consumer("a")
     for _ in range(3):
         count = 0
         while not spool.full:
@@ -125,8 +125,8 @@ SMALL = textwrap.dedent("""
             spool.append(record(count, 1, 1000), to("a"))
             spool.commit()
         assert spool.failure is None and count > 1000, (spool.failure, count)
-        for stored in outlet.read(1 << 30):
-            outlet.free(stored.lsn, 0, 1)
+        for stored in consumer.read(1 << 30):
+            consumer.free(stored.lsn, 0, 1)
         loop.run_until(lambda: not spool.full)
         assert spool.failure is None
 """)

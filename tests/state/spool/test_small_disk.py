@@ -35,9 +35,9 @@ def test_it_is_used_as_far_as_it_goes_and_again_when_nothing_waits(capacity: int
             number += 1
         assert lives.spool.failure is None
         assert (number - first) * 500 > capacity // 4
-        outlet = lives.spool.outlet("a")
-        for stored in outlet.read(1 << 30):
-            outlet.free(stored.lsn, 0, 1)
+        consumer = lives.spool.consumer("a")
+        for stored in consumer.read(1 << 30):
+            consumer.free(stored.lsn, 0, 1)
         lives.run(20)
         assert not lives.spool.full, "nothing waits"
         assert lives.spool.failure is None
@@ -49,11 +49,11 @@ def test_it_is_used_as_far_as_it_goes_and_again_when_nothing_waits(capacity: int
 @pytest.mark.parametrize("capacity", [100_000, 1_000_000])
 def test_more_is_passed_on_than_there_is_room_for_while_somebody_takes_it(capacity: int, mode: str) -> None:
     lives = opened(capacity, mode)
-    outlet = lives.spool.outlet("a")
+    consumer = lives.spool.consumer("a")
     for number in range(3 * capacity // 500):
         put(lives, number)
-        for stored in outlet.read(1 << 20):
-            outlet.free(stored.lsn, 0, 1)
+        for stored in consumer.read(1 << 20):
+            consumer.free(stored.lsn, 0, 1)
         assert not lives.spool.full
     assert lives.counters["spool_writes_failed"] == 0
 

@@ -1,4 +1,4 @@
-"""What an outlet has, where the order of things matters."""
+"""What a consumer has, where the order of things matters."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def test_what_was_freed_out_of_turn_stays_so_when_a_cursor_halts_before_it() -> 
     spool.append(record(1), to("a"))
     lsn = spool.append(record(2), to("a", "b", held="a"))
     spool.append(record(3), to("a"))
-    spool.outlet("a").free(lsn, 0, 1)
-    assert spool.outlet("a").discard(1, 0.0, 1000).messages == 1
+    spool.consumer("a").free(lsn, 0, 1)
+    assert spool.consumer("a").discard(1, 0.0, 1000).messages == 1
     lives.run(1)
     assert numbers(read_all(lives.kill(), "a")) == [(3, 0)]
 
@@ -25,8 +25,8 @@ def test_who_has_come_is_known_before_a_snapshot_says_it() -> None:
     lives = Lives(Settings(segment_bytes=1))
     lives.spool.append(record(1), to("a"))
     lives.spool.commit()
-    for stored in lives.spool.outlet("a").read(100):
-        lives.spool.outlet("a").free(stored.lsn, 0, 1)
+    for stored in lives.spool.consumer("a").read(100):
+        lives.spool.consumer("a").free(stored.lsn, 0, 1)
     lives.run(1)
     assert [identity.number for identity, _ in lives.kill().identities()] == [1]
     lives.run(1)

@@ -37,7 +37,7 @@ SEARCHED = 1000
 
 
 class Owner(ABC):
-    """The spool, as its outlets and the rewriting of a segment know it."""
+    """The spool, as its consumers and the rewriting of a segment know it."""
 
     log: LogLine
     counters: Counters
@@ -61,18 +61,18 @@ class Owner(ABC):
         """When the machine's clock says that it was written."""
 
     @abstractmethod
-    def freed(self, outlet: FileOutlet) -> None:
+    def freed(self, consumer: FileConsumer) -> None:
         """It has done with something, for the first time since the last batch."""
 
     @abstractmethod
     def put_note(self, note: Note) -> None: ...
 
     @abstractmethod
-    def changed(self, outlet: FileOutlet) -> None:
+    def changed(self, consumer: FileConsumer) -> None:
         """It has done with much at once."""
 
     @abstractmethod
-    def retired(self, outlet: FileOutlet, messages: int) -> None:
+    def retired(self, consumer: FileConsumer, messages: int) -> None:
         """It has done with all it had; its owner may go on to use it."""
 
     @abstractmethod
@@ -80,7 +80,7 @@ class Owner(ABC):
         """Bytes of a segment that have no entry; said once for each."""
 
     @abstractmethod
-    def lost(self, outlet: FileOutlet, segment: Segment, messages: int) -> None:
+    def lost(self, consumer: FileConsumer, segment: Segment, messages: int) -> None:
         """Messages for it cannot be read."""
 
 
@@ -113,8 +113,8 @@ class _Found(NamedTuple):
     priority: int
 
 
-class FileOutlet(Receiver):
-    """Implements :class:`ildm.core.spool.Outlet`."""
+class FileConsumer(Receiver):
+    """Implements :class:`ildm.core.spool.Consumer`."""
 
     def __init__(self, spool: Owner, name: str, number: int) -> None:
         self.name = name
@@ -254,7 +254,7 @@ class FileOutlet(Receiver):
     def free(self, lsn: int, first: int, count: int) -> None:
         hand = self.hands.get(lsn)
         if hand is None:
-            return  # the outlet was retired
+            return  # the consumer was retired
         if not self._done:
             self._spool.freed(self)
         self._done.append((lsn, first, count))
@@ -281,7 +281,7 @@ class FileOutlet(Receiver):
     def note(self, lsn: int, place: int, value: int) -> None:
         hand = self.hands.get(lsn)
         if hand is None:
-            return  # the outlet was retired
+            return  # the consumer was retired
         if hand.notes is None:
             hand.notes = {}
         hand.notes[place] = value
