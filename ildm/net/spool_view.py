@@ -47,13 +47,13 @@ def state_row(node: Node) -> dict[str, Any]:
     custody = node.custody
     if custody is None:
         return dict(OFF)
-    state = custody.state()
+    report = custody.report()
     return {
         "mode": node.config.spool.mode,
-        **summed(state.consumers.values())._asdict(),
-        "disk_bytes": state.bytes,
-        "failure": state.failure,
-        "full": state.full,
+        **summed(report.consumers.values())._asdict(),
+        "disk_bytes": report.bytes,
+        "failure": report.failure,
+        "full": report.full,
     }
 
 
@@ -64,7 +64,7 @@ def spool_row(node: Node) -> dict[str, Any]:
     if custody is None:
         return row
     receivers: dict[str, list[str]] = {}
-    for name, waiting in sorted(custody.state().consumers.items()):
+    for name, waiting in sorted(custody.report().consumers.items()):
         if waiting.messages:
             receivers.setdefault(receiver_of(name), []).append(name)
     row["directory"] = str(node.config.spool_directory)

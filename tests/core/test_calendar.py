@@ -150,8 +150,8 @@ def test_a_jump_throws_away_nothing_of_the_spool(
     if when != "away":
         set_clock(a, jump)
         world.run(200)
-        state = a.node.custody.state()  # type: ignore[union-attr]
-        assert state.oldest == pytest.approx(a.node.driver.wall() - 201, abs=2)
+        report = a.node.custody.report()  # type: ignore[union-attr]
+        assert report.oldest == pytest.approx(a.node.driver.wall() - 201, abs=2)
     a.kill()
     if when != "running":
         a.world.clocks["a"] = jump * (2 if when == "both" and jump != UNSET else 1)

@@ -318,9 +318,9 @@ class Stage:
             return
 
         def empty() -> bool:
-            return not custody.state().messages
+            return not custody.report().messages
 
-        assert self.world.run_until(empty, AT_REST), custody.state()
+        assert self.world.run_until(empty, AT_REST), custody.report()
 
     @property
     def joined(self) -> bool:

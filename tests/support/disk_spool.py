@@ -67,4 +67,4 @@ class DiskSite(Site):
     def kept(self) -> int:
         """Messages the node still has for anybody, counted for each."""
         assert self.node.custody is not None
-        return self.node.custody.state().messages
+        return self.node.custody.report().messages

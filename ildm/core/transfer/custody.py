@@ -67,8 +67,8 @@ Destination = tuple[SpooledSender, int, int]
 """Who is to send a message, the QoS, and the priority."""
 
 
-class State(NamedTuple):
-    """What a spool has, for people."""
+class SpoolReport(NamedTuple):
+    """The content of a spool, for people."""
 
     messages: int
     bytes: int
@@ -425,13 +425,13 @@ class Custody:
                 found.append((name, int(index)))
         return found
 
-    def state(self) -> State:
+    def report(self) -> SpoolReport:
         """Figures for people."""
         spool = self.spool
         consumers = {name: spool.consumer(name).waiting for name in spool.consumers()}
         oldest = [waiting.oldest for waiting in consumers.values() if waiting.oldest is not None]
         messages = sum(waiting.messages for waiting in consumers.values())
-        return State(
+        return SpoolReport(
             messages, spool.disk_bytes, min(oldest, default=None), spool.failure, spool.full, consumers
         )
 

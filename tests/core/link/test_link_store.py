@@ -163,7 +163,7 @@ def test_each_message_for_a_neighbour_that_is_away_too_long_is_counted_until_it_
     world.run(1)
     assert a.node.counters[f"link_dropped_neighbor_expired_qos{qos}"] == 7
     if a.node.custody is not None:
-        assert a.node.custody.state().messages == 0
+        assert a.node.custody.report().messages == 0
     b.start(("a",))
     world.run(60)
     b.subscriber("t/#", "again", qos=2)

@@ -36,7 +36,7 @@ def test_what_waited_goes_by_the_spare_link_and_comes_once(algorithm: str, qos: 
         assert sorted(payloads(site)) == list(range(1000))
         assert not any("_dropped" in name and n for name, n in site.node.counters.items())
     assert a.node.custody is not None
-    assert a.node.custody.state().messages == 0
+    assert a.node.custody.report().messages == 0
     assert a.node.counters["link_rerouted"] > 900
 
 
@@ -49,7 +49,7 @@ def test_what_finds_no_path_is_dropped_with_the_link_in_the_end_and_counted() ->
     publish(publisher, 0, 500, 1)
     world.run(60 + 5 * REST)
     assert a.node.custody is not None
-    assert a.node.custody.state().messages == 0
+    assert a.node.custody.report().messages == 0
     dropped = {name: n for name, n in a.node.counters.items() if "_dropped" in name and n}
     assert sum(dropped.values()) == 500
     assert all(name.startswith("link_dropped_neighbor_expired_") for name in dropped)

@@ -42,7 +42,7 @@ def payloads(site: Site) -> list[int]:
 
 def kept(site: Site) -> int:
     assert site.node.custody is not None
-    return site.node.custody.state().messages
+    return site.node.custody.report().messages
 
 
 @pytest.mark.parametrize("qos", [1, 2])

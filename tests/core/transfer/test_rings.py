@@ -48,7 +48,7 @@ def test_the_algorithm_says_where_goes_what_has_lost_its_way() -> None:
     assert set(Hesitant.asked) == {("a", "t", False, None)}
     assert not payloads(b)
     assert a.node.custody is not None
-    assert a.node.custody.state().messages == 20  # it waits until it may go
+    assert a.node.custody.report().messages == 20  # it waits until it may go
     Hesitant.may.add("go")
     world.run(10)
     for site in (b, c, d):
@@ -59,7 +59,7 @@ def test_the_algorithm_says_where_goes_what_has_lost_its_way() -> None:
         ("c", "t", False, "d"),
         ("b", "t", False, "c"),
     }
-    assert a.node.custody.state().messages == 0
+    assert a.node.custody.report().messages == 0
 
 
 class Discreet(TreeAlgorithm):
@@ -101,7 +101,7 @@ def test_an_algorithm_that_decides_on_payloads_sees_what_has_lost_its_way(qos: i
     for site in (c, d):
         assert sorted(set(payloads(site))) == list(range(0, 20, 2))
     assert a.node.custody is not None
-    assert a.node.custody.state().messages == 0
+    assert a.node.custody.report().messages == 0
 
 
 class Flooding(TreeAlgorithm):
@@ -202,7 +202,7 @@ def test_what_waits_for_a_link_goes_round_when_nodes_behind_it_come_behind_anoth
     assert a.node.counters["link_rerouted"] >= 50
     assert not any(link.reroute_pending for link in a.node.links.links.values())
     assert a.node.custody is not None
-    assert a.node.custody.state().messages == 0
+    assert a.node.custody.report().messages == 0
 
 
 def test_sf_sends_what_has_lost_its_way_to_all_but_those_that_want_it_at_qos_0() -> None:
