@@ -30,7 +30,7 @@ from ildm.state.spool.walk import DAMAGE, TAIL, walk
 if TYPE_CHECKING:
     from ildm.core.counters import Counters
     from ildm.core.spool import Record
-    from ildm.state.spool.log import Log, LogLine
+    from ildm.state.spool.log import LogLine, SegmentLog
 
 SEARCHED = 1000
 """Among so many records out of order the oldest is looked for, to free all before it with one number."""
@@ -41,7 +41,7 @@ class Owner(ABC):
 
     log: LogLine
     counters: Counters
-    segments: Log
+    segments: SegmentLog
     last: int
     journal_floor: int
     """Entries of the journal up to this LSN are kept elsewhere."""

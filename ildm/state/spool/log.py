@@ -1,8 +1,8 @@
 """Entries go to segments, segments to files: when, and what happens if that fails.
 
-What is not safe yet is in memory, in the order of LSN: the tails of the segments in ``Log.open``. One batch
-after the other makes the first tail safe: written (``process``), or written and synced in the disk's thread
-(``power``, the next batch gathers meanwhile).
+Entries that are not safe yet are in memory, in the order of LSN: the tails of the segments in
+``SegmentLog.open``. One batch after the other makes the first tail safe: written (``process``), or written and
+synced in the disk's thread (``power``, the next batch gathers meanwhile).
 
 ============================  ==============================================================================
 It fails                      Then
@@ -77,7 +77,7 @@ class Contents(Protocol):
         """There is no space: give back what can be without writing."""
 
 
-class Log:
+class SegmentLog:
     """The segments of a spool, the newest of which is written.
 
     Args:

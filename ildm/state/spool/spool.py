@@ -11,7 +11,7 @@ from ildm.core.counters import Counters
 from ildm.core.spool import Delivery, Identity, Record, Waiting
 from ildm.state.spool.consumers import FileConsumer, Owner
 from ildm.state.spool.disk import Disk
-from ildm.state.spool.log import CallLater, Log, LogLine
+from ildm.state.spool.log import CallLater, LogLine, SegmentLog
 from ildm.state.spool.mark import Mark, Share, encode_mark
 from ildm.state.spool.records import (
     HEADERS,
@@ -156,7 +156,7 @@ class FileSpool(Owner):
         self._ticking = False
         self._rewriting: Rewriting | None = None
         self._unreadable: set[tuple[str, int]] = set()
-        self.segments = Log(
+        self.segments = SegmentLog(
             disk,
             self,
             segments=found.segments,
