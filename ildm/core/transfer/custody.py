@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from ildm.core.calendar import Calendar
 from ildm.core.frames import id_offset, with_ids
 from ildm.core.spool import NEVER, Identity, Record, Waiting
-from ildm.core.transfer.deposit import Deposit, Withheld
 from ildm.core.transfer.identity import Identities, Origin, Stretches, made
+from ildm.core.transfer.share import Share, Withheld
 from ildm.core.transfer.spooled_queue import SpooledQueue, summed
 from ildm.mqtt import Publish, Version
 
@@ -258,8 +258,8 @@ class Custody:
         record = made(Record, (frames, count, identity, turn, NEVER, reroute_id))
         lsn, held = self._append(record, destinations)
         for sender, _, priority in held:
-            deposit = Deposit(self, sender.spooled.consumer, lsn, identity, reroute_id)
-            sender.send_frames(frames, size, None, deposit, priority)
+            share = Share(self, sender.spooled.consumer, lsn, identity, reroute_id)
+            sender.send_frames(frames, size, None, share, priority)
         return lsn
 
     def take(
@@ -291,8 +291,8 @@ class Custody:
         lsn, held = self._append(record, destinations)
         for sender, qos, priority in held:
             queue = sender.spooled
-            deposit = Deposit(self, queue.consumer, lsn, identity, reroute_id)
-            sender.send_entry(queue.make(packet, qos, expires_at, deposit, priority))
+            share = Share(self, queue.consumer, lsn, identity, reroute_id)
+            sender.send_entry(queue.make(packet, qos, expires_at, share, priority))
         return lsn
 
     def _append(self, record: Record, destinations: Iterable[Destination]) -> tuple[int, list[Destination]]:

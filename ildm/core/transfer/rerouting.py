@@ -42,10 +42,10 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from ildm.core.transfer.deposit import Deposit, first_place
 from ildm.core.transfer.identity import Origin
 from ildm.core.transfer.ports import Neighbor
 from ildm.core.transfer.queue import Backlog, Entry
+from ildm.core.transfer.share import Share, first_place
 from ildm.mqtt import Publish, PublishView, Version, decode
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class PendingReroute:
     """What a link has to send may have to go another way, too."""
 
     since: float
-    under_way: list[tuple[Entry, Deposit, int]]
+    under_way: list[tuple[Entry, Share, int]]
     """What was when it began, and the index of its sender, until it has gone round."""
     mark: int | None = None
     """Up to this LSN, of all that waited when the tree was at rest; None: it is not yet."""
@@ -166,13 +166,13 @@ class Rerouting(Generic[OneLink]):
         link.hold_for_reroute()
         before = self._pending.get(link)
         under_way = [] if before is None else before.under_way
-        known = {deposit for _, deposit, _ in under_way}
+        known = {share for _, share, _ in under_way}
         for sender in link.senders:
             for entry in sender.under_way():
-                deposit = entry.receipt
-                if isinstance(deposit, Deposit) and deposit not in known:  # else it tells what is retained
-                    deposit.pin()
-                    under_way.append((entry, deposit, sender.index))
+                share = entry.receipt
+                if isinstance(share, Share) and share not in known:  # else it tells what is retained
+                    share.pin()
+                    under_way.append((entry, share, sender.index))
         self._pending[link] = PendingReroute(self.driver.now(), under_way)
         self._attempt_in(self.pause)
 
@@ -264,10 +264,10 @@ class Rerouting(Generic[OneLink]):
     def _send_under_way(self, link: Neighbor, pending: PendingReroute) -> None:
         """Let what was under way go round: to the neighbour as well where that has acknowledged it since, as
         who it could not give it to then may be behind it again."""
-        for entry, deposit, index in pending.under_way:
-            self._send_round(entry, index, None, but=None if deposit.pinned else link)
-        for _, deposit, _ in pending.under_way:
-            deposit.unpin()
+        for entry, share, index in pending.under_way:
+            self._send_round(entry, index, None, but=None if share.pinned else link)
+        for _, share, _ in pending.under_way:
+            share.unpin()
         pending.under_way.clear()
 
     def _has_kept(self, stranded: Stranded) -> bool:
@@ -303,11 +303,11 @@ class Rerouting(Generic[OneLink]):
         left: list[Entry] = []
         while size < page and left_bytes < IN_MEMORY * page and queue:
             entry = queue.first
-            deposit = entry.receipt
+            share = entry.receipt
             queue.remove(entry.count)
-            if not isinstance(deposit, Deposit):
+            if not isinstance(share, Share):
                 left.append(entry)  # in memory anyway, and among them are others that have to go
-            elif deposit.lsn <= mark and self._send_round(entry, index, hop):
+            elif share.lsn <= mark and self._send_round(entry, index, hop):
                 size += entry.size
                 entry.settle()
             else:
@@ -321,8 +321,8 @@ class Rerouting(Generic[OneLink]):
     ) -> bool:
         """Send what the spool keeps once more; False: nowhere at present. ``but``: a link that has it."""
         assert self.custody is not None
-        custody, deposit = self.custody, entry.receipt
-        assert isinstance(deposit, Deposit)
+        custody, share = self.custody, entry.receipt
+        assert isinstance(share, Share)
         targets = self._targets(entry, hop)
         destinations = [
             (link.senders[index % len(link.senders)], min(qos, link.config.qos), priority)
@@ -335,11 +335,11 @@ class Rerouting(Generic[OneLink]):
             return False
         reroute_id = custody.reroute_number(entry.count)
         if entry.message is not None:
-            origin = Origin(deposit.identity, None).at(entry.packet_id - 1)
+            origin = Origin(share.identity, None).at(entry.packet_id - 1)
             custody.take(entry.message, destinations, index, entry.expires_at, origin.identity, reroute_id)
         else:
             frames = entry.waiting_frames
-            origin = Origin(deposit.identity, None).at(first_place(frames))
+            origin = Origin(share.identity, None).at(first_place(frames))
             custody.take_run(
                 frames, len(frames) // entry.count, destinations, index, origin.identity, reroute_id
             )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from ildm.core.transfer.deposit import RELEASED, Deposit
 from ildm.core.transfer.queue import Entry
+from ildm.core.transfer.share import RELEASED, Share
 from ildm.core.transfer.silence import Silence
 from ildm.core.transfer.window import Inflight, InflightRun, Window, consecutive
 from ildm.mqtt import PubRel
@@ -121,14 +121,14 @@ class Resumption:
 
     def noted(self, entry: Entry) -> int | None:
         """What an earlier life has noted of a message; None: nothing. It is there until it is taken."""
-        deposit = entry.receipt
-        return deposit.note if self._noting and isinstance(deposit, Deposit) else None
+        share = entry.receipt
+        return share.note if self._noting and isinstance(share, Share) else None
 
     def take_up(self, entry: Entry, note: int) -> bool:
         """Go on with the handshake that an earlier life has begun; False: the message is to be sent anew."""
-        deposit = entry.receipt
-        assert isinstance(deposit, Deposit)
-        deposit.note = None
+        share = entry.receipt
+        assert isinstance(share, Share)
+        share.note = None
         window, wire = self._window, self._wire
         packet_id, released = note & 0xFFFF, bool(note & RELEASED)
         if packet_id not in self._noted:  # the broker has forgotten it
@@ -164,16 +164,16 @@ class Resumption:
             self.guard(item.entry)
 
     def _note(self, entry: Entry, value: int) -> None:
-        deposit = entry.receipt
-        if self._noting and entry.message is not None and isinstance(deposit, Deposit):
-            deposit.noted(entry.packet_id, value)
+        share = entry.receipt
+        if self._noting and entry.message is not None and isinstance(share, Share):
+            share.noted(entry.packet_id, value)
 
     def guard(self, entry: Entry) -> None:
         """What was written last is a QoS 2 packet of it, and perhaps of no life but this."""
         if self._custody is None:
             return
-        deposit = entry.receipt
-        identity = deposit.identity if isinstance(deposit, Deposit) else None
+        share = entry.receipt
+        identity = share.identity if isinstance(share, Share) else None
         if self._noting or (identity is not None and identity.origin == self._custody.node_id):
             self._wire.guard()
         else:

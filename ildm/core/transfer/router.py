@@ -9,11 +9,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from ildm.core.frames import PUBLISH, frames_to_qos_0
-from ildm.core.transfer.deposit import Withheld
 from ildm.core.transfer.identity import UNKNOWN, Origin
 from ildm.core.transfer.inbound import NeighborReceipt
 from ildm.core.transfer.mixed import Mixed
 from ildm.core.transfer.retained import RetainedStore
+from ildm.core.transfer.share import Withheld
 from ildm.core.transfer.stamps import stamped
 from ildm.core.transfer.watch import LOCAL
 from ildm.mqtt import (
@@ -186,7 +186,7 @@ class Router:
         if self.recorder is not None and source is not None and not isinstance(source, NeighborReceipt):
             self.recorder.run("received", LOCAL, frames, size)  # what neighbours send is noted as it comes
         if self.custody is not None and frames[0] != PUBLISH:
-            self._deposit_run(self.custody, route, frames, size, index, source)
+            self._spool_run(self.custody, route, frames, size, index, source)
             return
         self.counters["transferred_out"] += len(frames) // size * len(route)
         received = frames, size
@@ -205,7 +205,7 @@ class Router:
                 turn = self.next_publisher() if self.by_message else index
                 senders[turn % len(senders)].send_frames(frames, size, source, None, priority)
 
-    def _deposit_run(
+    def _spool_run(
         self,
         custody: Custody,
         route: Targets,
@@ -226,19 +226,19 @@ class Router:
         if route:
             self.counters["transferred_out"] += count * len(route)
         if not self.by_message:
-            self._deposit_part(custody, route, frames, size, index, index, source, origin, here, receipt)
+            self._spool_part(custody, route, frames, size, index, index, source, origin, here, receipt)
         else:
             step = -(-count // min(max((len(link.senders) for link, _, _ in route), default=1), count))
             for first in range(0, count, step):
                 part = frames[first * size : (first + step) * size]
                 turn = self.next_publisher()
-                self._deposit_part(
+                self._spool_part(
                     custody, route, part, size, index, turn, source, origin.at(first), here, receipt
                 )
         if source is not None and custody.full:
             custody.hold(source)
 
-    def _deposit_part(
+    def _spool_part(
         self,
         custody: Custody,
         route: Targets,
@@ -339,7 +339,7 @@ class Router:
                 receipt.passed_run(frames[done * size : first * size], size)
             done = first + number
             part = frames if number == count else frames[first * size : done * size]
-            self._deposit_run(
+            self._spool_run(
                 custody, route, part, size, index, None, origin.at(first), here, receipt if withheld else None
             )
         if answer is not None:
@@ -408,13 +408,13 @@ class Router:
         lsn = 0
         if found:
             injected = [self.injector.destination(index, message.qos, 1)] if here else []
-            lsn, destinations = self._deposit(custody, message, source, index, None, origin, injected)
+            lsn, destinations = self._spool(custody, message, source, index, None, origin, injected)
         if withheld and destinations:
             custody.withhold(lsn, Withheld(receipt, _consumers(destinations), 1, packet_id))
         else:
             receipt.passed(packet_id)
 
-    def _deposit(
+    def _spool(
         self,
         custody: Custody,
         message: Publish,
@@ -490,7 +490,7 @@ class Router:
         if message.topic.startswith("$"):
             return
         if self.custody is not None and message.qos:
-            self._deposit(self.custody, message, source, index, holder)
+            self._spool(self.custody, message, source, index, holder)
             return
         route, turn = self._ask_each(message, source, index)
         expires_at = self.expiry(message)

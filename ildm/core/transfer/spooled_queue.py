@@ -1,6 +1,6 @@
 """What waits in a sender with a spool: a page in memory, the rest on disk alone.
 
-What has a deposit is never dropped here. What has none (QoS 0 above all) waits in memory as without a spool.
+A message with a share is never dropped here. A message without one (QoS 0 above all) waits in memory.
 Priorities hold within what is in memory: a message that would overtake what is on disk is taken into
 memory as long as nothing of its own or a higher priority is there.
 """
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from ildm.core.frames import PUBLISH_QOS_1, id_offset
 from ildm.core.spool import NEVER, Consumer, Delivery, Stored, Waiting
-from ildm.core.transfer.deposit import Deposit
 from ildm.core.transfer.queue import Backlog, Entry, RunEntry
+from ildm.core.transfer.share import Share
 from ildm.mqtt import MqttError, Publish, Version, decode
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class SpooledQueue:
     """The second implementation of :class:`~ildm.core.transfer.queue.Queue`.
 
     Args:
-        page: bytes of what has a deposit and waits in memory.
+        page: bytes of messages with a share in memory.
     """
 
     __slots__ = (
@@ -128,10 +128,10 @@ class SpooledQueue:
 
     def _entry(self, consumer: Consumer, stored: Stored) -> Entry | None:
         record, first = stored.record, stored.first
-        deposit = Deposit(self.custody, consumer, stored.lsn, record.identity, record.again, stored.note)
+        share = Share(self.custody, consumer, stored.lsn, record.identity, record.again, stored.note)
         frames = record.frames
         if frames[0] == PUBLISH_QOS_1 and (record.messages > 1 or not frames[id_offset(frames) + 2]):
-            return RunEntry(frames, record.messages, deposit, stored.priority)
+            return RunEntry(frames, record.messages, share, stored.priority)
         try:
             message = decode(frames, Version.V5)
             assert isinstance(message, Publish)
@@ -141,7 +141,7 @@ class SpooledQueue:
             return None
         expires_at = None if record.expires == NEVER else self.custody.monotonic(record.expires)
         message.packet_id = first + 1
-        return self.make(message, stored.qos, expires_at, deposit, stored.priority)
+        return self.make(message, stored.qos, expires_at, share, stored.priority)
 
     # the queue ----------------------------------------------------------------------------------
 
@@ -208,7 +208,7 @@ class SpooledQueue:
         return self._near.take_all()
 
     def take_loose(self) -> list[Entry]:
-        """Give up what has no deposit."""
+        """Give up the messages without a share."""
         entries = self._near.take_all()
         for entry in entries:
             if entry.receipt is not None:
@@ -216,14 +216,14 @@ class SpooledQueue:
         return [entry for entry in entries if entry.receipt is None]
 
     def disown(self, receipt: Receipt) -> None:
-        """No deposit becomes void."""
+        """No share becomes void."""
 
     def own(self, enough: Callable[[], bool]) -> int:
         """Whoever has sent these messages has been answered."""
         return 0
 
     def retire(self) -> Waiting:
-        """Forget all that has a deposit; answers what that was."""
+        """Forget all messages with a share; answers their amount."""
         loose = self.take_loose()
         self._near.take_all()
         self._near.put_back(loose)

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ildm.core.frames import frames_to_v311, frames_topic, id_offset, with_ids
-from ildm.core.transfer.deposit import Deposit
 from ildm.core.transfer.disk_gate import DiskGate, Gated
 from ildm.core.transfer.message_ids import SentIds
+from ildm.core.transfer.share import Share
 from ildm.mqtt import EncodeError, Property, Publish, Version
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ class Wire(Gated):
         """Tell a neighbour who the next messages are; ``place``: of the first of them in its record."""
         assert self._sent_ids is not None
         identity, reroute_id = (
-            (receipt.identity, receipt.reroute_id) if isinstance(receipt, Deposit) else (None, None)
+            (receipt.identity, receipt.reroute_id) if isinstance(receipt, Share) else (None, None)
         )
         needed = self._sent_ids.needed(identity, reroute_id, place, count)
         if needed:

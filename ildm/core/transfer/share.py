@@ -1,4 +1,4 @@
-"""What goes with messages of which the spool keeps a record, until their receiver has them."""
+"""The share of a consumer in a record of the spool, until its receiver has the messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RELEASED = 1 << 16
 """In a note beside the packet identifier: PUBREC has come."""
 
 
-class Deposit(Receipt):
+class Share(Receipt):
     """The share of one consumer in a record.
 
     Packet identifiers of the messages that it goes with are their places in the record, plus one.
