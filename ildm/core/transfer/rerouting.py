@@ -171,7 +171,7 @@ class Rerouting(Generic[OneLink]):
             for entry in sender.under_way():
                 share = entry.receipt
                 if isinstance(share, Share) and share not in known:  # else it tells what is retained
-                    share.pin()
+                    share.hold()
                     under_way.append((entry, share, sender.index))
         self._pending[link] = PendingReroute(self.driver.now(), under_way)
         self._attempt_in(self.pause)
@@ -265,9 +265,9 @@ class Rerouting(Generic[OneLink]):
         """Let what was under way go round: to the neighbour as well where that has acknowledged it since, as
         who it could not give it to then may be behind it again."""
         for entry, share, index in pending.under_way:
-            self._send_round(entry, index, None, but=None if share.pinned else link)
+            self._send_round(entry, index, None, but=None if share.held else link)
         for _, share, _ in pending.under_way:
-            share.unpin()
+            share.free_held()
         pending.under_way.clear()
 
     def _has_kept(self, stranded: Stranded) -> bool:

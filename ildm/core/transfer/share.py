@@ -24,7 +24,7 @@ class Share(Receipt):
     Packet identifiers of the messages that it goes with are their places in the record, plus one.
     """
 
-    __slots__ = ("consumer", "custody", "identity", "lsn", "note", "pinned", "reroute_id")
+    __slots__ = ("consumer", "custody", "held", "identity", "lsn", "note", "reroute_id")
 
     def __init__(
         self,
@@ -44,9 +44,9 @@ class Share(Receipt):
         """The same for one that goes round once more."""
         self.note = note
         """What an earlier life has noted, see :meth:`ildm.core.spool.Consumer.note`."""
-        self.pinned: list[tuple[int, int]] | None = None
-        """Messages that the receiver has and that stay in the spool all the same until :meth:`unpin`: places
-        in the record and numbers. None: nothing stays."""
+        self.held: list[tuple[int, int]] | None = None
+        """Messages that the receiver has, but that stay in the spool until :meth:`free_held`: places in the
+        record and numbers. None: nothing stays."""
 
     def settle(self, packet_id: int) -> None:
         self._done(packet_id - 1, 1)
@@ -55,20 +55,20 @@ class Share(Receipt):
         self._done(first_place(frames), len(frames) // size)
 
     def _done(self, first: int, count: int) -> None:
-        if self.pinned is not None:
-            self.pinned.append((first, count))
+        if self.held is not None:
+            self.held.append((first, count))
             return
         self.consumer.free(self.lsn, first, count)
         self.custody.freed(self.consumer, self.lsn, count)
 
-    def pin(self) -> None:
+    def hold(self) -> None:
         """Keep in the spool what the receiver has from now on, too."""
-        if self.pinned is None:
-            self.pinned = []
+        if self.held is None:
+            self.held = []
 
-    def unpin(self) -> None:
+    def free_held(self) -> None:
         """Free what its receiver has had meanwhile."""
-        done, self.pinned = self.pinned, None
+        done, self.held = self.held, None
         for first, count in done or ():
             self._done(first, count)
 

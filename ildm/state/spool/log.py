@@ -1,8 +1,8 @@
 """Entries go to segments, segments to files: when, and what happens if that fails.
 
 Entries that are not safe yet are in memory, in the order of LSN: the tails of the segments in
-``SegmentLog.open``. One batch after the other makes the first tail safe: written (``process``), or written and
-synced in the disk's thread (``power``, the next batch gathers meanwhile).
+``SegmentLog.open``. One batch after the other makes the first tail safe: written (``process``), or written
+and synced in the disk's thread (``power``, the next batch gathers meanwhile).
 
 ============================  ==============================================================================
 It fails                      Then
