@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Allowance:
-    """Of one sender; ``spooled``: what is owed to a neighbour counts, as the spool keeps it."""
+    """Of one sender; ``spooled``: unacknowledged messages of a neighbour count, as the spool keeps them."""
 
     __slots__ = (
         "_at_once",
@@ -48,9 +48,9 @@ class Allowance:
         one turn of the event loop is bounded in the same way: who sends on and on lets others have theirs.
         """
         queue, limits = self._queue, self._limits
-        elsewhere = not self._spooled  # what is owed to a neighbour counts there
-        messages = max(queue.messages - queue.owed_messages * elsewhere, self._at_once)
-        waiting = max(queue.bytes - queue.owed_bytes * elsewhere, self._bytes_at_once)
+        elsewhere = not self._spooled  # the neighbour counts what is unacknowledged
+        messages = max(queue.messages - queue.unacknowledged_messages * elsewhere, self._at_once)
+        waiting = max(queue.bytes - queue.unacknowledged_bytes * elsewhere, self._bytes_at_once)
         if messages and (messages >= limits.messages or waiting + size > limits.bytes):
             self._refused = True
             return False

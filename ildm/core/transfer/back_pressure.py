@@ -58,7 +58,7 @@ class BackPressure:
         """Told of each single message that was dropped for want of room."""
 
     def over(self, factor: float) -> bool:
-        """There is more than this part of the bounds, apart from what is owed."""
+        """There is more than this part of the bounds, apart from what is unacknowledged."""
         return self._queue.over(self._limits.messages * factor, self._limits.bytes * factor)
 
     def ease(self) -> None:

@@ -1,9 +1,9 @@
 """The receiving side of QoS 1 and 2 on a link session: which PUBLISH is new, and when it is answered.
 
 A message of a neighbour is acknowledged when it has been disposed of here: the local broker has it (QoS 1:
-PUBACK; QoS 2: the whole handshake), or it is dropped for good and counted. Until then it is *owed* an answer.
-What may be owed is the credit of the neighbour, in messages (the receive maximum, MQTT 5, 3.1.2.11.3) and in
-bytes. So a node that dies has acknowledged nothing its broker does not have.
+PUBACK; QoS 2: the whole handshake), or it is dropped for good and counted. Until then it is *unacknowledged*.
+The bound of these messages is the credit of the neighbour, in messages (the receive maximum, MQTT 5,
+3.1.2.11.3) and in bytes. So a node that dies has acknowledged nothing its broker does not have.
 
 One half of the credit is for that. Beyond it, and unless ``overflow`` is ``block``, the oldest messages are
 answered before the broker has them and belong to this node's queue: a broker that is away, or slow, would
@@ -12,7 +12,7 @@ else hold up all that only crosses its site.
 ====================  ==================  ===========================================
 state of an id        PUBLISH with DUP    leaves it by
 ====================  ==================  ===========================================
-owed                  is not answered     disposal: PUBACK or PUBREC goes out
+unacknowledged        is not answered     disposal: PUBACK or PUBREC goes out
 settled (QoS 1)       PUBACK again        falls out of the ids of the last two windows
 unreleased (QoS 2)    PUBREC again        PUBREL: PUBCOMP goes out
 ====================  ==================  ===========================================
@@ -69,16 +69,16 @@ class NeighborReceipt(Receipt):
     def pressed(self) -> bool:
         inbound = self.inbound
         return inbound is not None and (
-            2 * inbound.owed > inbound.limit
-            or (2 * inbound.owed_bytes > inbound.byte_limit and inbound.owed > 1)
+            2 * inbound.unacknowledged > inbound.limit
+            or (2 * inbound.unacknowledged_bytes > inbound.byte_limit and inbound.unacknowledged > 1)
         )
 
     @property
     def eased(self) -> bool:
         inbound = self.inbound
         return inbound is None or (
-            4 * inbound.owed <= inbound.limit
-            and (4 * inbound.owed_bytes <= inbound.byte_limit or inbound.owed <= 1)
+            4 * inbound.unacknowledged <= inbound.limit
+            and (4 * inbound.unacknowledged_bytes <= inbound.byte_limit or inbound.unacknowledged <= 1)
         )
 
     def hold(self, reason: object) -> None:
@@ -101,28 +101,28 @@ class Inbound:
     counts its identifiers up does not come back to one within that distance.
 
     Args:
-        limit: messages that may be owed or unreleased.
-        byte_limit: bytes of what may be owed, unless it is one message.
+        limit: messages that may be unacknowledged or unreleased.
+        byte_limit: bytes of what may be unacknowledged, unless it is one message.
         write: sends an answer.
         write_durable: the same, once all is durable that this node has custody of by now.
     """
 
     __slots__ = (
         "_holders",
-        "_owed",
-        "_owed_qos2",
         "_recent",
         "_recent_set",
         "_sizes",
+        "_unacknowledged",
+        "_unacknowledged_qos2",
         "_unreleased",
         "_withheld",
         "_write",
         "_write_durable",
         "byte_limit",
         "limit",
-        "owed_bytes",
         "receipt",
         "received_ids",
+        "unacknowledged_bytes",
     )
 
     def __init__(
@@ -141,10 +141,10 @@ class Inbound:
 
     def _begin(self) -> None:
         self.receipt = NeighborReceipt(self)
-        self.owed_bytes = 0
-        self._owed: set[int] = set()
-        self._owed_qos2: set[int] = set()
-        self._sizes: dict[int, int] = {}  # of messages owed that are not part of a run
+        self.unacknowledged_bytes = 0
+        self._unacknowledged: set[int] = set()
+        self._unacknowledged_qos2: set[int] = set()
+        self._sizes: dict[int, int] = {}  # of unacknowledged messages that are not part of a run
         self._unreleased: set[int] = set()
         self._recent: deque[int] = deque()
         self._recent_set: set[int] = set()
@@ -152,9 +152,9 @@ class Inbound:
         self._withheld: list[bytes] = []
 
     @property
-    def owed(self) -> int:
+    def unacknowledged(self) -> int:
         """Messages taken and not answered."""
-        return len(self._owed) + len(self._owed_qos2)
+        return len(self._unacknowledged) + len(self._unacknowledged_qos2)
 
     def take(self, packet_id: int, qos: int, dup: bool, size: int) -> bool:
         """Whether a PUBLISH of QoS 1 or 2 and ``size`` bytes is new; what was answered before is again.
@@ -162,7 +162,7 @@ class Inbound:
         Raises:
             ProtocolViolation: more than the credit (MQTT-3.3.4-9), or an identifier in use (MQTT-2.2.1-3).
         """
-        if packet_id in self._owed or packet_id in self._owed_qos2:
+        if packet_id in self._unacknowledged or packet_id in self._unacknowledged_qos2:
             if not dup:
                 raise _in_use()
             return False
@@ -174,9 +174,9 @@ class Inbound:
             self._write_durable(PubRec(packet_id=packet_id).encode(Version.V5))
             return False
         self._check_credit(1, size)
-        (self._owed if qos == 1 else self._owed_qos2).add(packet_id)
+        (self._unacknowledged if qos == 1 else self._unacknowledged_qos2).add(packet_id)
         self._sizes[packet_id] = size
-        self.owed_bytes += size
+        self.unacknowledged_bytes += size
         return True
 
     def take_run(self, frames: bytes, size: int) -> None:
@@ -185,20 +185,20 @@ class Inbound:
         ids = packet_ids(frames[offset::size], frames[offset + 1 :: size])
         self._check_ids(ids)
         self._check_credit(len(ids), len(frames))
-        self._owed.update(ids)
-        self.owed_bytes += len(frames)
+        self._unacknowledged.update(ids)
+        self.unacknowledged_bytes += len(frames)
 
     def _check_ids(self, ids: Sequence[int]) -> None:
         distinct = isinstance(ids, range) or len(set(ids)) == len(ids)
-        if not distinct or not self._owed.isdisjoint(ids):
+        if not distinct or not self._unacknowledged.isdisjoint(ids):
             raise _in_use()
-        if self._owed_qos2 and not self._owed_qos2.isdisjoint(ids):
+        if self._unacknowledged_qos2 and not self._unacknowledged_qos2.isdisjoint(ids):
             raise _in_use()
 
     def _check_credit(self, count: int, size: int) -> None:
-        owed = self.owed
-        if owed + len(self._unreleased) + count > self.limit or (
-            owed + count > 1 and self.owed_bytes + size > self.byte_limit
+        unacknowledged = self.unacknowledged
+        if unacknowledged + len(self._unreleased) + count > self.limit or (
+            unacknowledged + count > 1 and self.unacknowledged_bytes + size > self.byte_limit
         ):
             raise ProtocolViolation(
                 "more messages or bytes under way than granted",
@@ -208,9 +208,9 @@ class Inbound:
 
     def give_back(self, packet_id: int) -> None:
         """A message was not taken after all, and is not answered."""
-        self.owed_bytes -= self._sizes.pop(packet_id, 0)
-        self._owed.discard(packet_id)
-        self._owed_qos2.discard(packet_id)
+        self.unacknowledged_bytes -= self._sizes.pop(packet_id, 0)
+        self._unacknowledged.discard(packet_id)
+        self._unacknowledged_qos2.discard(packet_id)
 
     def settle(self, packet_id: int) -> None:
         """A message has been disposed of: answer it."""
@@ -221,13 +221,13 @@ class Inbound:
         self._settle(packet_id, self._write_durable)
 
     def _settle(self, packet_id: int, answer: Callable[[bytes], None]) -> None:
-        self.owed_bytes -= self._sizes.pop(packet_id, 0)
-        if packet_id in self._owed_qos2:
-            self._owed_qos2.remove(packet_id)
+        self.unacknowledged_bytes -= self._sizes.pop(packet_id, 0)
+        if packet_id in self._unacknowledged_qos2:
+            self._unacknowledged_qos2.remove(packet_id)
             self._unreleased.add(packet_id)
             answer(PubRec(packet_id=packet_id).encode(Version.V5))
-        elif packet_id in self._owed:
-            self._owed.remove(packet_id)
+        elif packet_id in self._unacknowledged:
+            self._unacknowledged.remove(packet_id)
             self._remember(packet_id)
             answer(PubAck(packet_id=packet_id).encode(Version.V5))
 
@@ -241,8 +241,8 @@ class Inbound:
 
     def pass_run(self, frames: bytes, size: int) -> bytes:
         """Take a run that has identities; what is answered is for :meth:`answer_durable`, as soon as this
-        node has custody of it. Raises: as :meth:`take`; but there is no bound, as nothing of it is owed
-        meanwhile."""
+        node has custody of it. Raises: as :meth:`take`; but there is no bound, as none of it stays
+        unacknowledged."""
         ids, answers = acknowledgements(frames, size)
         self._check_ids(ids)
         return answers
@@ -253,8 +253,8 @@ class Inbound:
 
     def _settle_run(self, frames: bytes, size: int, answer: Callable[[bytes], None]) -> None:
         ids, answers = acknowledgements(frames, size)
-        self._owed.difference_update(ids)
-        self.owed_bytes -= len(frames)
+        self._unacknowledged.difference_update(ids)
+        self.unacknowledged_bytes -= len(frames)
         if self._recent_set.isdisjoint(ids):
             self._recent.extend(ids)
             self._recent_set.update(ids)

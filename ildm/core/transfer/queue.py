@@ -159,11 +159,11 @@ class Queue(Protocol):
     @property
     def bytes(self) -> int: ...
     @property
-    def owed_messages(self) -> int:
+    def unacknowledged_messages(self) -> int:
         """Of them, those which must not be dropped: within a neighbour's credit, or kept by the spool."""
 
     @property
-    def owed_bytes(self) -> int: ...
+    def unacknowledged_bytes(self) -> int: ...
 
     def __bool__(self) -> bool: ...
 
@@ -172,7 +172,7 @@ class Queue(Protocol):
         """The entry whose turn it is; the queue is not empty."""
 
     def over(self, messages: float, size: float) -> bool:
-        """There is more than that, apart from what is owed."""
+        """There is more than that, apart from what is unacknowledged."""
 
     def overtakes(self, entry: Entry) -> bool:
         """Whether an entry just appended goes before something that was there already."""
@@ -186,7 +186,7 @@ class Queue(Protocol):
         """The first messages of the entry whose turn it is, perhaps all of them, no longer wait."""
 
     def trim(self, messages: int, size: int, lowest: bool = False) -> Iterator[tuple[Entry, int]]:
-        """Remove what is more than these bounds, apart from what is owed; with ``lowest`` of QoS 0 only.
+        """Remove what is more than these bounds, but unacknowledged messages; ``lowest``: of QoS 0 only.
 
         Answers from which entry how many messages went. The last one stays, however large: it would
         otherwise be lost for want of room in an empty queue.
@@ -202,19 +202,27 @@ class Queue(Protocol):
         """Nobody waits for an answer to these messages any longer."""
 
     def own(self, enough: Callable[[], bool]) -> int:
-        """Answer the senders of messages owed, of the lowest priority the oldest first, until it is enough;
-        answers how many messages."""
+        """Answer the senders of unacknowledged messages, of the lowest priority the oldest first, until it is
+        enough; answers how many messages."""
 
 
 Lines = tuple[deque[Entry], deque[Entry], deque[Entry]]
-"""Of one priority: what is of QoS 0, of QoS 1 and 2, and what is owed."""
+"""Of one priority: what is of QoS 0, of QoS 1 and 2, and what is unacknowledged."""
 
 
 class Backlog:
     """The queue in memory: for each priority one line for each class of what may be dropped first, merged by
     the turns of entries."""
 
-    __slots__ = ("_first", "_last", "_ranks", "bytes", "messages", "owed_bytes", "owed_messages")
+    __slots__ = (
+        "_first",
+        "_last",
+        "_ranks",
+        "bytes",
+        "messages",
+        "unacknowledged_bytes",
+        "unacknowledged_messages",
+    )
 
     def __init__(self) -> None:
         self._ranks: dict[int, Lines] = {0: (deque(), deque(), deque())}
@@ -222,8 +230,8 @@ class Backlog:
         self._first = self._last = 0
         self.messages = 0
         self.bytes = 0
-        self.owed_messages = 0
-        self.owed_bytes = 0
+        self.unacknowledged_messages = 0
+        self.unacknowledged_bytes = 0
 
     def __bool__(self) -> bool:
         return self.messages > 0
@@ -240,7 +248,10 @@ class Backlog:
         raise LookupError("the queue is empty")
 
     def over(self, messages: float, size: float) -> bool:
-        return self.messages - self.owed_messages > messages or self.bytes - self.owed_bytes > size
+        return (
+            self.messages - self.unacknowledged_messages > messages
+            or self.bytes - self.unacknowledged_bytes > size
+        )
 
     def overtakes(self, entry: Entry) -> bool:
         return len(self._ranks) > 1 and self.messages > entry.count and self._front()[0] is entry
@@ -274,8 +285,8 @@ class Backlog:
         self.messages += count
         self.bytes += size
         if entry.receipt is not None:
-            self.owed_messages += count
-            self.owed_bytes += size
+            self.unacknowledged_messages += count
+            self.unacknowledged_bytes += size
 
     def remove(self, count: int) -> None:
         self._remove(self._front(), count)
@@ -293,13 +304,13 @@ class Backlog:
         for lines in reversed(self._ranks.values()):
             for line in lines[: 1 if lowest else 2]:
                 while line:
-                    over = self.messages - self.owed_messages - messages
-                    bytes_over = self.bytes - self.owed_bytes - size
+                    over = self.messages - self.unacknowledged_messages - messages
+                    bytes_over = self.bytes - self.unacknowledged_bytes - size
                     if over <= 0 and bytes_over <= 0:
                         return
                     entry = line[0]
                     count = entry.count
-                    last = count == self.messages - self.owed_messages
+                    last = count == self.messages - self.unacknowledged_messages
                     if isinstance(entry, RunEntry):
                         count = min(max(over, -(-bytes_over // entry.frame_size)), count - last)
                     elif last:
@@ -312,8 +323,8 @@ class Backlog:
     def cut(self, messages: int, size: int) -> int:
         line = max((line for line in self._lines() if line), key=_turn_of_last)
         entry = line[-1]
-        over = self.messages - self.owed_messages - messages
-        bytes_over = self.bytes - self.owed_bytes - size
+        over = self.messages - self.unacknowledged_messages - messages
+        bytes_over = self.bytes - self.unacknowledged_bytes - size
         if over <= 0 and bytes_over <= 0:
             return 0
         count = entry.count
@@ -331,7 +342,7 @@ class Backlog:
         entries = sorted((entry for line in self._lines() for entry in line), key=_turn)
         for line in self._lines():
             line.clear()
-        self.messages = self.bytes = self.owed_messages = self.owed_bytes = 0
+        self.messages = self.bytes = self.unacknowledged_messages = self.unacknowledged_bytes = 0
         return entries
 
     def disown(self, receipt: Receipt) -> None:
@@ -343,9 +354,9 @@ class Backlog:
 
     def own(self, enough: Callable[[], bool]) -> int:
         count = 0
-        for _, line, owed in reversed(self._ranks.values()):
-            while owed and not enough():
-                entry = owed.popleft()
+        for _, line, unacknowledged in reversed(self._ranks.values()):
+            while unacknowledged and not enough():
+                entry = unacknowledged.popleft()
                 self._count(entry, -entry.count, -entry.size)
                 entry.own()
                 place = len(line)

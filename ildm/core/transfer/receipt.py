@@ -43,10 +43,10 @@ class Receipt(ABC):
 
     @property
     def pressed(self) -> bool:
-        """More than half the credit is owed: what follows would soon be held up."""
+        """More than half the credit is in use: what follows would soon be held up."""
         return False
 
     @property
     def eased(self) -> bool:
-        """A quarter of the credit is owed, or less."""
+        """A quarter of the credit is in use, or less."""
         return True

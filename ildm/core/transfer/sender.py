@@ -314,8 +314,10 @@ class Sender(SpooledSender):
             return True
         at_once = self.open and (self._spooled is None or self._spooled.all_in_memory)
         # whether all it has are messages which neighbours still have, too
-        owed_only = self.queue.messages == self.queue.owed_messages and self._window.owed_only
-        return owed_only and not at_once
+        unacknowledged_only = (
+            self.queue.messages == self.queue.unacknowledged_messages and self._window.unacknowledged_only
+        )
+        return unacknowledged_only and not at_once
 
     def drain(self) -> None:
         """Send from the queue as far as the session and the window allow."""

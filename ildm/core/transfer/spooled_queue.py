@@ -69,10 +69,10 @@ class SpooledQueue:
 
     def takes(self, size: int, priority: int) -> bool:
         """Whether a record that is appended next goes to memory at once; if not, it is beyond."""
-        owed = self._near.owed_bytes
+        unacknowledged = self._near.unacknowledged_bytes
         if not self._beyond:
-            return owed + size <= self.page or not owed
-        return priority > self._highest and owed + size <= URGENT * self.page
+            return unacknowledged + size <= self.page or not unacknowledged
+        return priority > self._highest and unacknowledged + size <= URGENT * self.page
 
     def passed_over(self, priority: int) -> None:
         """A record is appended, and not taken to memory."""
@@ -116,8 +116,8 @@ class SpooledQueue:
     def _read(self) -> None:
         """Take the next page to memory."""
         for consumer in self._consumers():
-            while self._near.owed_bytes < self.page:
-                stored = consumer.read(self.page - self._near.owed_bytes)
+            while self._near.unacknowledged_bytes < self.page:
+                stored = consumer.read(self.page - self._near.unacknowledged_bytes)
                 if not stored:
                     break
                 for each in stored:
@@ -154,12 +154,12 @@ class SpooledQueue:
         return self._near.bytes + sum(consumer.beyond_bytes for consumer in self._consumers())
 
     @property
-    def owed_messages(self) -> int:
-        return self._near.owed_messages + self._beyond_messages
+    def unacknowledged_messages(self) -> int:
+        return self._near.unacknowledged_messages + self._beyond_messages
 
     @property
-    def owed_bytes(self) -> int:
-        return self._near.owed_bytes + sum(consumer.beyond_bytes for consumer in self._consumers())
+    def unacknowledged_bytes(self) -> int:
+        return self._near.unacknowledged_bytes + sum(consumer.beyond_bytes for consumer in self._consumers())
 
     @property
     def _beyond_messages(self) -> int:
@@ -194,7 +194,7 @@ class SpooledQueue:
 
     def remove(self, count: int) -> None:
         self._near.remove(count)
-        if self._beyond and self._near.owed_bytes < self.page // 2:
+        if self._beyond and self._near.unacknowledged_bytes < self.page // 2:
             self._read()
 
     def trim(self, messages: int, size: int, lowest: bool = False) -> Iterator[tuple[Entry, int]]:

@@ -231,7 +231,7 @@ class Window:
         return found
 
     @property
-    def owed_only(self) -> bool:
+    def unacknowledged_only(self) -> bool:
         """Whoever has sent these messages has no answer to them yet."""
         receipts = (
             item.receipt if isinstance(item, InflightRun) else item.entry.receipt
@@ -240,7 +240,7 @@ class Window:
         return all(receipt is not None and not receipt.is_void for receipt in receipts)
 
     def own(self, enough: Callable[[], bool]) -> int:
-        """Answer the senders of the oldest messages owed until it is enough; answers how many messages."""
+        """Answer the senders of the oldest messages until it is enough; answers how many messages."""
         count = 0
         for packet_id, item in list(self._items.items()):
             if enough():

@@ -59,7 +59,7 @@ def test_a_neighbour_that_has_forgotten_the_link_counts_its_identifiers_anew(wor
     publisher = b.client("p")
     inbound = a.node.links.links["b"].inbounds[0]
     publish(publisher, [f"old/{i}" for i in range(3)], 2)
-    while len(inbound._unreleased) + inbound.owed < 3:
+    while len(inbound._unreleased) + inbound.unacknowledged < 3:
         world.run(0.0005)
     session_of(b, "a").transport.cut = True  # type: ignore[union-attr]
     b.node.links.remove("a:2")

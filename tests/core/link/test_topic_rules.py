@@ -248,7 +248,7 @@ def test_credit_is_kept_although_names_grow(world: World, local: str, remote: st
     world.run(2)
     session = a.node.links.links["b"].control
     for near, far, sent, got in ((a, b, local + "t", remote + "t"), (b, a, remote + "u", local + "u")):
-        far.broker_down()  # all of it is owed
+        far.broker_down()  # none of it is acknowledged
         publish(world, near, *[sent] * 40, qos=1)
         far.broker_up()
         world.run(20)

@@ -48,7 +48,7 @@ def test_answers_wait_for_the_broker_and_go_out_once_it_is_back(world: World, qo
     world.run(30)
     assert b.broker.topics() == TOPICS
     assert sender.idle
-    assert b.node.links.links["a"].inbounds[0].owed == 0
+    assert b.node.links.links["a"].inbounds[0].unacknowledged == 0
 
 
 @pytest.mark.parametrize("qos", [1, 2])
@@ -61,15 +61,15 @@ def test_a_broker_that_is_away_does_not_hold_up_what_crosses_its_site(world: Wor
     world.run(1)
     assert c.broker.topics() == TOPICS
     inbound = b.node.links.links["a"].inbounds[0]
-    assert 5 <= inbound.owed <= 10
+    assert 5 <= inbound.unacknowledged <= 10
     early = b.node.counters["acknowledged_early"]
-    assert early == 50 - inbound.owed
+    assert early == 50 - inbound.unacknowledged
     dropped = b.node.counters[f"injection_dropped_overflow_qos{qos}"]
     assert dropped == early - 30
     b.broker_up()
     world.run(30)
     assert b.broker.topics() == TOPICS[dropped:]
-    assert inbound.owed == 0
+    assert inbound.unacknowledged == 0
     assert a.node.links.links["b"].idle
 
 
@@ -146,7 +146,7 @@ def test_messages_within_the_credit_do_not_go_for_others(world: World) -> None:
     sender = b.node.injector.senders[0]
     for _ in range(40):
         b.node.router.inject(Publish(topic="own", payload=b"x", qos=1))
-    assert (sender.queue.messages, sender.queue.owed_messages) == (20, 10)
+    assert (sender.queue.messages, sender.queue.unacknowledged_messages) == (20, 10)
     assert b.node.counters["injection_dropped_overflow_qos1"] == 30
     b.broker_up()
     world.run(30)
@@ -160,12 +160,12 @@ def test_what_waits_for_a_neighbour_that_has_begun_anew_is_nobodys_and_bounded(w
     world.run(1)
     publish(a.client("p"), TOPICS[:20], 1)
     queue = b.node.injector.senders[0].queue
-    assert (queue.messages, queue.owed_messages) == (20, 20)
+    assert (queue.messages, queue.unacknowledged_messages) == (20, 20)
     a.kill()
     a.start()
     a.node.links.add(Address("b", 2), False)
     world.run(5)
-    assert (queue.messages, queue.owed_messages, queue.owed_bytes) == (20, 0, 0)
+    assert (queue.messages, queue.unacknowledged_messages, queue.unacknowledged_bytes) == (20, 0, 0)
     b.broker_up()
     world.run(30)
     assert b.broker.topics() == TOPICS[:20]
@@ -194,7 +194,7 @@ def test_the_window_is_bounded_in_bytes(world: World) -> None:
     world.run(1)
     sender = a.node.links.links["b"].senders[0]
     assert 5 < sender.inflight < 10
-    assert b.node.links.links["a"].inbounds[0].owed_bytes <= 10_000
+    assert b.node.links.links["a"].inbounds[0].unacknowledged_bytes <= 10_000
     b.broker_up()
     world.run(30)
     assert b.broker.topics() == ["t"] * 50 + ["huge"]
@@ -290,7 +290,7 @@ def test_a_receipt_of_an_earlier_life_answers_nothing() -> None:
     old.settle(1)
     old.hold("x")
     assert answers.written == []
-    assert inbound.owed == 2
+    assert inbound.unacknowledged == 2
     inbound.receipt.settle_run(run(1, 2), 9)
     assert answers.written == [PubAck(packet_id=1), PubAck(packet_id=2)]
 

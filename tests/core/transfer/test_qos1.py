@@ -270,12 +270,12 @@ def test_runs_are_remembered_as_their_messages_would_be(runs: list[tuple[int, in
         frames = b"".join(message.encode(Version.V5) for message in messages)
         assert all(single.take(first_id + i, 1, False, len(frames) // count) for i in range(count))
         together.take_run(frames, len(frames) // count)
-        assert (single.owed, single.owed_bytes) == (count, len(frames))
-        assert (together.owed, together.owed_bytes) == (count, len(frames))
+        assert (single.unacknowledged, single.unacknowledged_bytes) == (count, len(frames))
+        assert (together.unacknowledged, together.unacknowledged_bytes) == (count, len(frames))
         for i in range(count):
             single.settle(first_id + i)
         together.settle_run(frames, len(frames) // count)
-        assert (single.owed_bytes, together.owed_bytes) == (0, 0)
+        assert (single.unacknowledged_bytes, together.unacknowledged_bytes) == (0, 0)
         assert b"".join(together_written) == b"".join(written)
     for packet_id in range(1, 100):
         repeated = not single.take(packet_id, 1, True, 10)

@@ -23,7 +23,7 @@ class Item(NamedTuple):
     entry: int
     run: bool
     qos: int
-    owed: bool
+    unacknowledged: bool
     size: int
 
 
@@ -46,7 +46,7 @@ class Model:
         """What goes, message by message."""
         gone = []
         while True:
-            free = [item for item in self.items if not item.owed]
+            free = [item for item in self.items if not item.unacknowledged]
             may_go = [item for item in free if not (lowest and item.qos)]
             if (len(free) <= messages and sum(item.size for item in free) <= size) or not may_go:
                 return gone
@@ -69,10 +69,12 @@ class Pair:
         self.count = 0
         self.front = 0
 
-    def make(self, priority: int, kind: str, count: int, owed: bool, place: int) -> tuple[Entry, list[Item]]:
+    def make(
+        self, priority: int, kind: str, count: int, unacknowledged: bool, place: int
+    ) -> tuple[Entry, list[Item]]:
         first = self.count
         self.count += count
-        receipt = NeighborReceipt(self.inbound) if owed else None
+        receipt = NeighborReceipt(self.inbound) if unacknowledged else None
         if kind == "one":
             message = Publish(topic="t", payload=b"%05d" % first, qos=1, packet_id=1)
             entry = Entry(b"", 1, message, 1, None, receipt, priority)
@@ -85,25 +87,25 @@ class Pair:
             entry = Entry(
                 b"".join(frame(first + i, 0) for i in range(count)), count, None, 0, None, None, priority
             )
-            owed = False
+            unacknowledged = False
         self.entries[first] = entry
         qos = 0 if kind == "frames" else 1
         items = [
-            Item(priority, place, first + i, first, kind == "run", qos, owed, entry.size // count)
+            Item(priority, place, first + i, first, kind == "run", qos, unacknowledged, entry.size // count)
             for i in range(count)
         ]
         return entry, items
 
-    def append(self, priority: int, kind: str, count: int, owed: bool) -> None:
-        entry, items = self.make(priority, kind, count, owed, self.count + 1)
+    def append(self, priority: int, kind: str, count: int, unacknowledged: bool) -> None:
+        entry, items = self.make(priority, kind, count, unacknowledged, self.count + 1)
         self.backlog.append(entry)
         self.model.add(items)
 
     def put_back(self, several: list[tuple[int, str, int, bool]]) -> None:
         made = []
         self.front -= len(several)
-        for i, (priority, kind, count, owed) in enumerate(several):
-            entry, items = self.make(priority, kind, count, owed, self.front + i)
+        for i, (priority, kind, count, unacknowledged) in enumerate(several):
+            entry, items = self.make(priority, kind, count, unacknowledged, self.front + i)
             made.append(entry)
             self.model.add(items)
         self.backlog.put_back(made)
@@ -130,20 +132,22 @@ class Pair:
             left[0] -= 1
             return left[0] < 0
 
-        owed = sorted({(i.priority, i.place, i.entry) for i in self.model.items if i.owed})[:count]
-        chosen = [entry for _, _, entry in owed]
+        unacknowledged = sorted(
+            {(i.priority, i.place, i.entry) for i in self.model.items if i.unacknowledged}
+        )[:count]
+        chosen = [entry for _, _, entry in unacknowledged]
         expected = sum(len(self.model.entry(entry)) for entry in chosen)
         assert self.backlog.own(enough) == expected
         self.model.items = [
-            item._replace(owed=False) if item.entry in chosen else item for item in self.model.items
+            item._replace(unacknowledged=False) if item.entry in chosen else item for item in self.model.items
         ]
 
     def check(self) -> None:
         items, backlog = self.model.items, self.backlog
-        owed = [item for item in items if item.owed]
-        assert (backlog.messages, backlog.owed_messages) == (len(items), len(owed))
+        unacknowledged = [item for item in items if item.unacknowledged]
+        assert (backlog.messages, backlog.unacknowledged_messages) == (len(items), len(unacknowledged))
         assert backlog.bytes == sum(item.size for item in items)
-        assert backlog.owed_bytes == sum(item.size for item in owed)
+        assert backlog.unacknowledged_bytes == sum(item.size for item in unacknowledged)
 
     def drained(self) -> None:
         """What is left leaves in the order of the model."""
@@ -203,7 +207,7 @@ def test_what_is_cut_is_what_came_last(entries: list[Any], messages: int, size: 
     for entry in entries:
         pair.append(*entry)
     last = pair.model.entry(max(pair.entries))
-    free = [item for item in pair.model.items if not item.owed]
+    free = [item for item in pair.model.items if not item.unacknowledged]
     over = max(len(free) - messages, -(-(sum(item.size for item in free) - size) // last[0].size), 0)
     count = min(over, len(last)) if last[0].run else len(last) if over else 0
     assert pair.backlog.cut(messages, size) == count
@@ -232,7 +236,7 @@ def test_what_nobody_waits_for_any_longer_keeps_its_place(entries: list[Any]) ->
     for entry in list(pair.entries.values()):
         if entry.receipt is not None:
             pair.backlog.disown(entry.receipt)
-    assert pair.backlog.owed_messages == 0
+    assert pair.backlog.unacknowledged_messages == 0
     pair.drained()
 
 
