@@ -23,8 +23,8 @@ from ildm.mqtt import (
     Will,
 )
 from ildm.testing.virtual.client import MiniClient
+from ildm.testing.virtual.makes import PLAIN
 from ildm.testing.virtual.world import World
-from tests.support.mini_brokers import connection_session_present
 from tests.support.site import Site, row
 
 
@@ -56,7 +56,7 @@ def test_inter_subscribing_waits_for_a_successful_suback(world: World) -> None:
     a, b = row(world, "ab", "sf")
     client = a.client("c")
     connection = next(one for one in a.broker.connections if one.client_id == "c")
-    connection._packet = lambda packet: None  # type: ignore[method-assign]  # the broker is silent
+    a.broker.takes = lambda *_: False  # the broker is silent
     client.send(Subscribe(packet_id=7, subscriptions=[Subscription(topic_filter=f) for f in ("x", "y")]))
     world.run(1)
     assert a.node.links.links["b"].announced == {}
@@ -185,7 +185,7 @@ def test_a_delayed_will_is_cancelled_by_coming_back_but_not_by_a_clean_start(wor
     a, b = row(world, "ab", "pf")
     a.client(connect=delayed(100, 10)).transport.abort()
     world.run(1)
-    connection_session_present(a)
+    a.broker.claims_sessions = True
     back = a.client(connect=delayed(100, 10, clean=False))
     world.run(60)
     assert b.broker.topics() == []
@@ -207,7 +207,7 @@ def test_interest_of_a_persistent_session_outlives_its_connection_and_the_node(w
     b.start(neighbors=("a",))
     world.run(3)
     assert a.node.links.links["b"].interest == {"t": 1}
-    connection_session_present(b)
+    b.broker.claims_sessions = True
     again = b.client("away", clean_start=False)
     world.run(1)
     assert a.node.links.links["b"].interest == {"t": 1}
@@ -544,7 +544,7 @@ def test_mqtt_5_properties_cross_and_an_alias_does_not(world: World, algorithm: 
 def test_a_3_1_1_broker_gets_the_message_without_properties(world: World) -> None:
     a, b = row(world, "ab", "pf")
     b.crash()
-    b.broker.speaks_5 = False
+    b.broker.make = PLAIN._replace(speaks_5=False)
     b.start(neighbors=("a",))
     world.run(5)
     publisher = a.client("pub", version=Version.V5)
@@ -562,7 +562,7 @@ def test_a_publisher_that_sends_again_is_not_transferred_twice(world: World) -> 
     world.run(0.1)
     publisher.transport.abort()
     world.run(0.1)
-    connection_session_present(a)
+    a.broker.claims_sessions = True
     publisher = a.client("pub", clean_start=False)
     publisher.send(Publish(topic="t", payload=b"x", qos=2, packet_id=9, dup=True))
     world.run(1)

@@ -6,7 +6,6 @@ Everything that a node sends has to be right, whatever it gets: each of the peer
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Hashable, Sequence
 from typing import Any
 
@@ -18,9 +17,7 @@ from ildm.core.node import Node
 from ildm.mqtt import (
     ConnAck,
     Connect,
-    Disconnect,
     Framer,
-    MqttError,
     Packet,
     PacketType,
     PingReq,
@@ -40,7 +37,7 @@ from ildm.mqtt import (
     decode,
 )
 from ildm.state.spool import FileSpool
-from ildm.testing.virtual.broker import Broker, Connection
+from ildm.testing.virtual.broker import Broker
 from ildm.testing.virtual.disk import SimDisk
 from ildm.testing.virtual.driver import WorldDriver
 from ildm.testing.virtual.node import plugin_specs
@@ -206,61 +203,6 @@ class Neighbor(Peer):
         return Publish(topic="$ildm/told", payload=b"%d" % self._told)
 
 
-class StageBroker(Broker):
-    """A broker to whom it is all the same how a stream is cut, and whose answers to a chunk are one."""
-
-    def connection(self) -> StageConnection:
-        return StageConnection(self)
-
-
-class StageConnection(Connection):
-    """See :class:`StageBroker`."""
-
-    def __init__(self, broker: Broker) -> None:
-        super().__init__(broker)
-        self._answers: list[bytes] | None = None
-        self._left = False
-
-    def data_received(self, data: bytes) -> None:
-        self._answers = []
-        failed = False
-        try:
-            self._frames(self.framer.feed(data))
-        except MqttError as error:
-            failed = True
-            with contextlib.suppress(MqttError):
-                self._frames(error.frames)
-        answers, self._answers = self._answers, None
-        if answers:
-            self.transport.write(b"".join(answers))
-        if failed or self._left:
-            self.transport.close()
-
-    def _frames(self, frames: Sequence[bytes]) -> None:
-        for frame in frames:
-            if self._left or self.transport.is_closing():
-                return
-            packet = decode(frame, self.version)
-            self._left = isinstance(packet, Disconnect)
-            if not self._left:
-                self._packet(packet)
-
-    def _packet(self, packet: Any) -> None:
-        if type(packet) is Publish:  # most are that
-            self._publish(packet)
-        else:
-            super()._packet(packet)
-
-    def send(self, packet: Any) -> None:
-        if type(packet) is ConnAck and self.version is Version.V31:
-            packet.session_present = False
-        data = packet.encode(self.version)
-        if self._answers is None:
-            self.transport.write(data)
-        else:
-            self._answers.append(data)
-
-
 class Stage:
     """A node ``a`` with a broker, and neighbours that are part of the cooperation.
 
@@ -272,7 +214,7 @@ class Stage:
 
     def __init__(self, names: str = "w", broker: Broker | None = None, durable: bool = False) -> None:
         self.world = World()
-        self.broker = broker or StageBroker()
+        self.broker = broker or Broker()
         self.world.listen(BROKER, self.broker.connection)
         self.store = MemoryStore()
         self.disk = SimDisk() if durable else None

@@ -72,6 +72,7 @@ class Arena:
         """The hostile peers' ends of their connections."""
         self.near = self.here.subscriber("innocent/#", "near", 1)
         self.far = self.there.subscriber("innocent/#", "far", 1)
+        self.near.acknowledges = self.far.acknowledges = True
         self.publisher = self.here.client("innocent")
         self.world.run(1)
         self.sent = 0

@@ -28,12 +28,12 @@ def hangs_up_on_a_message(arena: Arena, site: Site, random: Random) -> None:
 
 def never_answers(arena: Arena, site: Site, random: Random) -> None:
     """Takes packets, and says nothing but that it is there."""
-    site.broker.answers = lambda packet: isinstance(packet, Connect | PingReq)
+    site.broker.takes = lambda _, packet: isinstance(packet, Connect | PingReq)
     some(arena)
 
 
 def says_nothing(arena: Arena, site: Site, random: Random) -> None:
-    site.broker.answers = lambda packet: False
+    site.broker.takes = lambda _, packet: False
     some(arena)
 
 
@@ -100,7 +100,7 @@ def recover(arena: Arena, site: Site) -> None:
     """The broker is a good one again."""
     broker = site.broker
     broker.hangs_up_on = lambda packet: False
-    broker.answers = lambda packet: True
+    broker.takes = lambda _, packet: True
     broker.answer_delay = 0.0
     broker.refuse_with = None
     broker.accepts = True

@@ -35,7 +35,7 @@ def begin(site: Site, kind: str) -> None:
     elif kind == "broker slow":
         site.broker.answer_delay = 0.5
     elif kind == "broker silent":
-        site.broker.answers = lambda packet: False
+        site.broker.takes = lambda _, packet: False
     elif kind == "broker stops":
         site.broker.reads = False
     else:
@@ -47,7 +47,7 @@ def end(site: Site, kind: str) -> None:
         pipe.cut = False
     if kind.startswith("broker"):
         site.broker.answer_delay = 0.0
-        site.broker.answers = lambda packet: True
+        site.broker.takes = lambda _, packet: True
         site.broker.reads = True
         if kind != "broker slow":
             site.broker_up()  # what was not answered is asked for again

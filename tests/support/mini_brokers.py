@@ -6,29 +6,11 @@ import itertools
 from typing import Any
 
 from ildm.config import Address
-from ildm.mqtt import ConnAck, Connect, Disconnect, PubAck, Publish, PubRec, Version
+from ildm.mqtt import Connect, Disconnect, PubAck, Publish, PubRec, Version, decode
 from ildm.testing.virtual.broker import Broker, Connection
+from ildm.testing.virtual.makes import PLAIN
 from ildm.testing.virtual.world import World
 from tests.support.site import Site
-
-
-def connection_session_present(site: Site) -> None:
-    """Let the broker say that it knows the session, as one that keeps sessions does."""
-    original = site.broker.connection
-
-    def connection() -> Any:
-        made = original()
-        send = made.send
-
-        def sending(packet: Any) -> None:
-            if isinstance(packet, ConnAck) and not made.received[0].clean_start:
-                packet.session_present = True
-            send(packet)
-
-        made.send = sending  # type: ignore[method-assign]
-        return made
-
-    site.world.listen(Address(site.name, 3), connection)
 
 
 class Answers:
@@ -39,48 +21,36 @@ class Answers:
         self.keep = False
         self.kinds: Any = PubAck | PubRec
         self.disconnects = 0
-        self._kept: list[tuple[Any, Any]] = []
-        original = site.broker.connection
+        self._kept: list[tuple[Connection, Any]] = []
+        site.broker.takes, site.broker.gives = self._takes, self._gives
 
-        def connection() -> Any:
-            made = original()
-            send, packet = made.send, made._packet
+    def _takes(self, connection: Connection, packet: Any) -> bool:
+        if connection.client_id.startswith("ildm-"):
+            return True
+        self.disconnects += isinstance(packet, Disconnect)
+        code = self.refused.get(packet.topic, 0) if isinstance(packet, Publish) else 0
+        if code and packet.qos:
+            kind = PubAck if packet.qos == 1 else PubRec
+            connection.put(kind(packet_id=packet.packet_id, reason_code=code))
+        return not code
 
-            def sending(answer: Any) -> None:
-                if made.client_id.startswith("ildm-") or not isinstance(answer, self.kinds):
-                    send(answer)
-                elif self.keep:
-                    self._kept.append((send, answer))
-                else:
-                    send(answer)
-
-            def receiving(received: Any) -> None:
-                self.disconnects += isinstance(received, Disconnect)
-                code = self.refused.get(received.topic, 0) if isinstance(received, Publish) else 0
-                if code and not made.client_id.startswith("ildm-"):
-                    kind = PubAck if received.qos == 1 else PubRec
-                    if received.qos:
-                        sending(kind(packet_id=received.packet_id, reason_code=code))
-                else:
-                    packet(received)
-
-            made.send, made._packet = sending, receiving
-            return made
-
-        site.world.listen(Address(site.name, 3), connection)
+    def _gives(self, connection: Connection, packet: Any) -> bool:
+        kept = self.keep and not connection.client_id.startswith("ildm-") and isinstance(packet, self.kinds)
+        if kept:
+            self._kept.append((connection, packet))
+        return not kept
 
     def let_go(self, *packet_ids: int) -> None:
         """Send what was kept; with packet identifiers those answers only, in that order."""
         if packet_ids:
-            for packet_id in packet_ids:
-                found = next(kept for kept in self._kept if kept[1].packet_id == packet_id)
-                self._kept.remove(found)
-                found[0](found[1])
-            return
-        self.keep = False
-        kept, self._kept = self._kept, []
-        for send, answer in kept:
-            send(answer)
+            by_id = {packet.packet_id: (connection, packet) for connection, packet in self._kept}
+            chosen = [by_id[packet_id] for packet_id in packet_ids]
+        else:
+            self.keep = False
+            chosen = self._kept
+        self._kept = [kept for kept in self._kept if kept not in chosen]
+        for connection, packet in chosen:
+            connection.send(packet)
 
 
 def injected(site: Site) -> list[tuple[str, bytes]]:
@@ -108,13 +78,12 @@ class KeptConnection(Connection):
         else:
             frames = self.framer.feed(data)
             if frames:
-                self._packet(decode_connect(frames[0]))
+                self._received(decode_connect(frames[0]))
+                self.broker.flush()
                 self.broker.raw[self.client_id] = b"".join(frames[1:])
 
 
 def decode_connect(frame: bytes) -> Connect:
-    from ildm.mqtt import decode
-
     packet = decode(b"\x10" + frame[1:], Version.V311)
     assert isinstance(packet, Connect)
     return packet
@@ -130,7 +99,7 @@ def before_brokers(world: World, names: str, speaks_5: bool, **settings: Any) ->
     """Sites in a row whose brokers speak MQTT 5, or 3.1.1 at most."""
     sites = [Site(world, name, None) for name in names]
     for site in sites:
-        site.broker = Broker(speaks_5)
+        site.broker = Broker(PLAIN._replace(speaks_5=speaks_5))
         world.listen(Address(site.name, 3), site.broker.connection)
         site.algorithm = "sf"
         site.settings = settings

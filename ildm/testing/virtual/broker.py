@@ -1,8 +1,12 @@
-"""A broker of a few lines for worlds in virtual time: enough of MQTT to stand behind a node."""
+"""A broker for worlds in virtual time, and for tests of real sockets: MQTT 3.1 to 5, QoS 0 to 2, sessions.
+
+Its :class:`Make` says what makes do differently. Its attributes say what else a broker may do to a node.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from ildm.mqtt import (
@@ -13,6 +17,7 @@ from ildm.mqtt import (
     MqttError,
     PingReq,
     PingResp,
+    Properties,
     Property,
     PubAck,
     PubComp,
@@ -21,65 +26,58 @@ from ildm.mqtt import (
     PubRel,
     SubAck,
     Subscribe,
+    Subscription,
     UnsubAck,
     Unsubscribe,
     Version,
+    Will,
     decode,
     topic_matches,
 )
-
-
-def wants(filters: list[str], topic: str) -> bool:
-    return topic in filters or any(topic_matches(f, topic) for f in filters if "+" in f or "#" in f)
+from ildm.testing.virtual.makes import PLAIN, Make
+from ildm.testing.virtual.session import WINDOW, Session
 
 
 class Broker:
-    """Speaks QoS 0-2 towards publishers and delivers at QoS 0; keeps what was published, in order.
+    """See the module. Each of its connections is made by :meth:`connection`; it needs no world."""
 
-    What a real one may do to a node is switched on by its attributes.
-    """
-
-    def __init__(self, speaks_5: bool = True) -> None:
-        self.speaks_5 = speaks_5
+    def __init__(self, make: Make = PLAIN) -> None:
+        self.make = make
+        self.sessions: dict[str, Session] = {}
+        self.retained: dict[str, Publish] = {}
+        self.connections: list[Connection] = []
         self.published: list[tuple[str, Publish]] = []
         """Client id and message, as it has come; sent again (QoS 2) not another time."""
-        self.tried: list[str] = []
-        """Topics on which nodes have tried how it delivers; in no other list."""
-        self.sought: list[tuple[str, str]] = []
-        """The same, after the client id, of those by which nodes find each other (`same_broker.py`)."""
-        self.retained: dict[str, Publish] = {}
-        self.sessions: dict[str, Session] = {}
-        """Sessions that outlive their connections."""
-        self.connections: list[Connection] = []
+        self.probes: list[tuple[str, str]] = []
+        """Client id and topic of what nodes try out their brokers with; in no other list."""
+        self.connects: list[Connect] = []
+        """Also those of connections that have ended."""
         self.refuse_with: int | None = None
         """Return or reason code for every CONNECT."""
         self.takes_id: Callable[[str], bool] = lambda client_id: True
         """Whether it takes a client identifier; others it refuses as not valid."""
+        self.claims_sessions = False
+        """Whether it says that it has the session of each client that asks for one."""
+        self.connack: Properties = {Property.TOPIC_ALIAS_MAXIMUM: 10}
+        """What it tells clients of MQTT 5 in CONNACK."""
         self.accepts = True
         """False: a connection is closed as soon as it is there."""
         self.answer_delay = 0.0
         """Seconds until an answer goes out."""
-        self.answers: Callable[[Any], bool] = lambda packet: True
-        """Whether a packet is dealt with at all."""
+        self.takes: Callable[[Connection, Any], bool] = lambda connection, packet: True
+        """Whether a packet of a client is dealt with at all."""
+        self.gives: Callable[[Connection, Any], bool] = lambda connection, packet: True
+        """Whether a packet for a client goes out."""
         self.hangs_up_on: Callable[[Any], bool] = lambda packet: False
         """Whether a packet makes it close the connection without a word, as MQTT 3.1.1 demands."""
         self.denies: Callable[[str], bool] = lambda topic_filter: False
         """Whether it refuses a subscription."""
-        self.receive_maximum: int | None = None
-        """What it tells clients of MQTT 5 in CONNACK."""
         self.hang_ups = 0
         self.dropped = 0
-        """Messages for a subscriber that did not read."""
+        """Messages of QoS 0 for a subscriber that did not read."""
+        self.dirty: dict[Connection, None] = {}
+        self._wanted: dict[str, list[tuple[Session, Subscription]]] = {}
         self._reads = True
-
-    def record(self, client_id: str, packet: Publish) -> None:
-        """A message was published."""
-        if packet.topic.startswith("$ildm/probe/same/"):
-            self.sought.append((client_id, packet.topic))
-        elif packet.topic.startswith("$ildm/probe/"):
-            self.tried.append(packet.topic)
-        else:
-            self.published.append((client_id, packet))
 
     def connection(self) -> Connection:
         return Connection(self)
@@ -88,18 +86,74 @@ class Broker:
         """Topics published by clients whose id begins so; by default what nodes have injected."""
         return [packet.topic for client_id, packet in self.published if client_id.startswith(client_prefix)]
 
-    def crash(self, keeps: bool = True) -> None:
-        """End and be there again at once; ``keeps`` False: sessions and retained messages are lost."""
-        for connection in list(self.connections):
-            connection.transport.abort()
-        if not keeps:
-            self.sessions.clear()
-            self.retained.clear()
+    def record(self, client_id: str, packet: Publish) -> None:
+        """A message was published."""
+        if packet.topic.startswith("$ildm/probe/"):
+            self.probes.append((client_id, packet.topic))
+        else:
+            self.published.append((client_id, packet))
 
-    def expire(self, message: Publish) -> None:
+    def take(self, message: Publish, publisher: Connection) -> bool:
+        """A message takes effect; whether it is for a session that lasts, at QoS 1 or 2."""
+        if message.retain:
+            self.retained.pop(message.topic, None)
+            if message.payload:
+                self.retained[message.topic] = message
+                expiry = message.properties.get(Property.MESSAGE_EXPIRY_INTERVAL)
+                if expiry is not None:
+                    publisher.call_later(expiry, self._expire, message)
+        wanted = self._wanted.get(message.topic)
+        if wanted is None:
+            found = ((session, session.matches(message.topic)) for session in self.sessions.values())
+            wanted = self._wanted[message.topic] = [
+                (session, one) for session, one in found if one is not None
+            ]
+        for session, one in wanted:
+            if not (one.no_local and session is publisher.session):
+                session.push(message, one.qos, one.retain_as_published and message.retain)
+        return any(session.lasts and one.qos for session, one in wanted)
+
+    def _expire(self, message: Publish) -> None:
         """The message expiry interval of a retained message is over (MQTT-3.3.2-5)."""
         if self.retained.get(message.topic) is message:
             del self.retained[message.topic]
+
+    def retained_for(self, topic_filter: str) -> list[Publish]:
+        if "+" in topic_filter or "#" in topic_filter:
+            return [each for topic, each in self.retained.items() if topic_matches(topic_filter, topic)]
+        return [self.retained[topic_filter]] if topic_filter in self.retained else []
+
+    def changed(self) -> None:
+        """Somebody's subscriptions have."""
+        self._wanted.clear()
+
+    def flush(self) -> None:
+        """Write what was put, to each at once."""
+        while self.dirty:
+            self.dirty.popitem()[0].flush()
+
+    def crash(self, keeps: bool = True) -> None:
+        """End and be there again at once; ``keeps`` False: sessions and retained messages are lost."""
+        for connection in self.connections:
+            connection.transport.abort()
+        self.end(self.make if keeps else Make("forgetful"))
+
+    def end(self, make: Make) -> list[Publish]:
+        """Forget what a make does not keep; answers the messages of QoS 2 of which it had said PUBREC."""
+        lost: list[Publish] = []
+        self.connections.clear()
+        self.dirty.clear()
+        self._wanted.clear()
+        for session in list(self.sessions.values()):
+            session.connection = None
+            if not (session.lasts and make.keeps_messages):
+                del self.sessions[session.client_id]
+            if not make.keeps_unreleased:
+                lost += session.unreleased.values() if make.delivers_at_release else ()
+                session.unreleased.clear()
+        if not make.keeps_retained:
+            self.retained.clear()
+        return lost
 
     @property
     def reads(self) -> bool:
@@ -116,28 +170,21 @@ class Broker:
                 connection.transport.pause_reading()
 
 
-class Session:
-    """What outlives a connection: subscriptions, and QoS 2 messages that were not released."""
-
-    def __init__(self) -> None:
-        self.filters: list[str] = []
-        self.unreleased: dict[int, Publish] = {}
-
-
 class Connection:
+    """One connection; has the methods of an ``asyncio.Protocol``."""
+
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.transport: Any = None
-        self.framer = Framer()
         self.version = Version.V311
         self.client_id = ""
-        self.session = Session()
+        self.session: Session | None = None
+        self.will: Will | None = None
+        self.window = WINDOW
         self.received: list[Any] = []
-        self.writable = True
-
-    @property
-    def filters(self) -> list[str]:
-        return self.session.filters
+        self.framer = Framer()
+        self._writable = True
+        self._out: list[bytes] = []
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
@@ -149,133 +196,234 @@ class Connection:
 
     def data_received(self, data: bytes) -> None:
         try:
-            self._received(data)
-        except MqttError:
+            self._frames(self.framer.feed(data))
+        except MqttError as error:
+            with suppress(MqttError):
+                self._frames(error.frames)  # came before what cannot be read
+            self.flush()
             self.transport.abort()
+        self.broker.flush()
 
-    def _received(self, data: bytes) -> None:
-        for frame in self.framer.feed(data):
-            packet = decode(frame, self.version)
-            self.received.append(packet)
-            if self.broker.hangs_up_on(packet):
-                self.broker.hang_ups += 1
-                self.transport.abort()
-                return
-            if self.broker.answers(packet):
-                self._packet(packet)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self in self.broker.connections:
-            self.broker.connections.remove(self)
+    def _frames(self, frames: Sequence[bytes]) -> None:
+        for frame in frames:
+            if not self.transport.is_closing():
+                self._received(decode(frame, self.version))
 
     def eof_received(self) -> None:
         pass
 
     def pause_writing(self) -> None:
-        self.writable = False
+        self._writable = False
 
     def resume_writing(self) -> None:
-        self.writable = True
+        self._writable = True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self in self.broker.connections:
+            self.broker.connections.remove(self)
+        self._gone()
+        self.broker.flush()
+
+    def _gone(self) -> None:
+        """It has ended, or another one has come in its place."""
+        broker, session = self.broker, self.session
+        broker.dirty.pop(self, None)
+        if session is None or session.connection is not self:
+            return
+        session.connection = None
+        if not session.lasts:
+            del broker.sessions[session.client_id]
+            broker.changed()
+        will, self.will = self.will, None
+        if will is not None:
+            message = Publish(
+                topic=will.topic, payload=will.payload, qos=min(will.qos, 2), retain=will.retain
+            )
+            broker.take(message, self)
+
+    # writing ----------------------------------------------------------------------------------
+
+    def put(self, packet: Any) -> None:
+        """Send with what else is sent in this turn."""
+        if isinstance(packet, Publish) and packet.properties and self.version is not Version.V5:
+            packet = packet.copy()
+            packet.properties = {}
+        if self.broker.gives(self, packet):
+            self._out.append(packet.encode(self.version))
+            self.broker.dirty[self] = None
+
+    def put_unless_full(self, packet: Publish) -> None:
+        if self._writable:
+            self.put(packet)
+        else:
+            self.broker.dropped += 1
 
     def send(self, packet: Any) -> None:
-        data = packet.encode(self.version)
+        """Send at once, whatever the broker gives."""
+        self._out.append(packet.encode(self.version))
+        self.flush()
+
+    def flush(self) -> None:
+        data, self._out = b"".join(self._out), []
         if self.broker.answer_delay:
-            world = self.transport.world
-            world.call_at(world.time + self.broker.answer_delay, self.transport.write, data)
+            self.call_later(self.broker.answer_delay, self.transport.write, data)
         else:
             self.transport.write(data)
 
-    def _packet(self, packet: Any) -> None:
-        match packet:
-            case Connect():
+    def call_later(self, seconds: float, callback: Callable[..., None], *args: object) -> None:
+        world = self.transport.world
+        world.call_at(world.time + seconds, callback, *args)
+
+    # packets ----------------------------------------------------------------------------------
+
+    def _received(self, packet: Any) -> None:
+        broker, session = self.broker, self.session
+        self.received.append(packet)
+        if broker.hangs_up_on(packet):
+            broker.hang_ups += 1
+            self.transport.abort()
+        elif isinstance(packet, Connect) and session is None:
+            self.client_id = packet.client_id
+            broker.connects.append(packet)
+            if broker.takes(self, packet):
                 self._connect(packet)
-            case Subscribe():
-                denied = [self.broker.denies(s.topic_filter) for s in packet.subscriptions]
-                asked = list(zip(packet.subscriptions, denied, strict=True))
-                granted = [s.topic_filter for s, no in asked if not no]
-                self.filters.extend(granted)
-                codes = [0x80 if no else s.qos for s, no in asked]
-                self.send(SubAck(packet_id=packet.packet_id, reason_codes=codes))
-                for message in list(self.broker.retained.values()):
-                    if wants(granted, message.topic):
-                        self._deliver(message, retain=True)
-            case Unsubscribe():
-                gone = set(packet.topic_filters)
-                self.filters[:] = [f for f in self.filters if f not in gone]
-                codes = [0] * len(packet.topic_filters) if self.version is Version.V5 else []
-                self.send(UnsubAck(packet_id=packet.packet_id, reason_codes=codes))
+        elif session is None:
+            if len(self.received) == 1:  # else CONNECT was not dealt with
+                self.transport.abort()
+        elif session.connection is self and broker.takes(self, packet):  # else another one has its place
+            self._packet(packet, session)
+
+    def _packet(self, packet: Any, session: Session) -> None:
+        match packet:
             case Publish():
-                self._publish(packet)
+                self._publish(packet, session)
+            case PubAck() | PubComp():
+                session.under_way.pop(packet.packet_id, None)
+                session.advance()
+            case PubRec():
+                if packet.reason_code >= 0x80:
+                    session.under_way.pop(packet.packet_id, None)
+                    session.advance()
+                    return
+                one = session.under_way.get(packet.packet_id)
+                if one is not None:
+                    one.recorded = True
+                self.put(PubRel(packet_id=packet.packet_id))
             case PubRel():
-                self.send(PubComp(packet_id=packet.packet_id))
-                released = self.session.unreleased.pop(packet.packet_id, None)
-                if released is not None:
-                    self._take(released)
+                message = session.unreleased.pop(packet.packet_id, None)
+                self.put(PubComp(packet_id=packet.packet_id))
+                if message is not None and self.broker.make.delivers_at_release:
+                    self.broker.take(message, self)
+            case Subscribe():
+                self._subscribe(packet, session)
+            case Unsubscribe():
+                for topic_filter in packet.topic_filters:
+                    session.filters.pop(topic_filter, None)
+                self.broker.changed()
+                codes = [0] * len(packet.topic_filters) if self.version is Version.V5 else []
+                self.put(UnsubAck(packet_id=packet.packet_id, reason_codes=codes))
             case PingReq():
-                self.send(PingResp())
+                self.put(PingResp())
             case Disconnect():
+                if packet.reason_code != 4:  # MQTT 5, 3.14.2.1: with will message
+                    self.will = None
+                expiry = packet.properties.get(Property.SESSION_EXPIRY_INTERVAL)
+                if expiry is not None:
+                    session.lasts = expiry > 0
+                self.flush()
+                self._gone()
                 self.transport.close()
 
     def _connect(self, packet: Connect) -> None:
-        broker = self.broker
-        self.version = packet.version
-        self.client_id = packet.client_id
-        if packet.version is Version.V5 and not broker.speaks_5:
-            self.transport.write(b"\x20\x02\x00\x01")
-            self.transport.close()
-            return
-        refuse = broker.refuse_with
+        broker, make = self.broker, self.broker.make
         five = packet.version is Version.V5
+        refuse = broker.refuse_with
         if not refuse and not broker.takes_id(packet.client_id):
             refuse = 0x85 if five else 2  # MQTT-3.1.3-8, MQTT-3.1.3-9 of 3.1.1
+        if five and not make.speaks_5:
+            self._refuse(b"\x20\x02\x00\x01")
+            return
         if refuse:  # also with a code that is not of its version
-            self.transport.write(bytes([0x20, 3, 0, refuse, 0] if five else [0x20, 2, 0, refuse]))
-            self.transport.close()
+            self._refuse(bytes([0x20, 3, 0, refuse, 0] if five else [0x20, 2, 0, refuse]))
             return
-        for connection in list(broker.connections):
-            if connection.client_id == packet.client_id and connection is not self:
-                connection.transport.close()  # MQTT-3.1.4-3
-        found = None if packet.clean_start else broker.sessions.get(packet.client_id)
-        broker.sessions.pop(packet.client_id, None)
-        lasts = packet.properties.get(Property.SESSION_EXPIRY_INTERVAL) if five else not packet.clean_start
-        self.session = found or Session()
-        if lasts:
-            broker.sessions[packet.client_id] = self.session
-        properties: dict[Property, Any] = {Property.TOPIC_ALIAS_MAXIMUM: 10} if five else {}
-        if five and broker.receive_maximum is not None:
-            properties[Property.RECEIVE_MAXIMUM] = broker.receive_maximum
-        self.send(ConnAck(session_present=found is not None, reason_code=0, properties=properties))
-
-    def _publish(self, packet: Publish) -> None:
-        if packet.qos == 2 and packet.packet_id is not None:
-            self.send(PubRec(packet_id=packet.packet_id))
-            held = self.session.unreleased.get(packet.packet_id)
-            if held is None or (held.topic, held.payload) != (packet.topic, packet.payload):
-                self.session.unreleased[packet.packet_id] = packet  # as Mosquitto compares what comes again
-                self.broker.record(self.client_id, packet)
-            return
-        if packet.qos == 1 and packet.packet_id is not None:
-            self.send(PubAck(packet_id=packet.packet_id))
-        self.broker.record(self.client_id, packet)
-        self._take(packet)
-
-    def _take(self, packet: Publish) -> None:
-        """A message takes effect: at once, or when it is released (QoS 2)."""
-        broker = self.broker
-        if packet.retain:
-            broker.retained.pop(packet.topic, None)
-            if packet.payload:
-                broker.retained[packet.topic] = packet
-                expiry = packet.properties.get(Property.MESSAGE_EXPIRY_INTERVAL)
-                if expiry is not None:
-                    world = self.transport.world
-                    world.call_at(world.time + expiry, broker.expire, packet)
-        for connection in broker.connections:
-            if wants(connection.filters, packet.topic):
-                connection._deliver(packet)
-
-    def _deliver(self, packet: Publish, retain: bool = False) -> None:
-        if self.writable:
-            self.send(Publish(topic=packet.topic, payload=packet.payload, retain=retain))
+        self.version = packet.version
+        old = broker.sessions.get(packet.client_id)
+        if old is not None and old.connection is not None:  # MQTT-3.1.4-3
+            connection = old.connection
+            connection._gone()
+            connection.transport.close()
+        found = broker.sessions.get(packet.client_id)
+        if packet.clean_start or found is None:
+            session = broker.sessions[packet.client_id] = Session(packet.client_id)
+            broker.changed()
+            found = None
         else:
-            self.broker.dropped += 1
+            session = found
+        expiry = packet.properties.get(Property.SESSION_EXPIRY_INTERVAL, 0)
+        session.lasts = expiry > 0 if five else not packet.clean_start
+        session.connection = self
+        self.session = session
+        self.will = packet.will
+        self.window = packet.properties.get(Property.RECEIVE_MAXIMUM, WINDOW)
+        properties: Properties = {}
+        if five:
+            properties = {**broker.connack, **({} if make.largest_qos == 2 else {Property.MAXIMUM_QOS: 1})}
+        present = found is not None and make.says_present
+        present = present or (broker.claims_sessions and not packet.clean_start)
+        present = present and packet.version is not Version.V31  # which has no such flag
+        self.put(ConnAck(session_present=present, reason_code=0, properties=properties))
+        session.resume()
+
+    def _refuse(self, connack: bytes) -> None:
+        self.transport.write(connack)
+        self.transport.close()
+
+    def _publish(self, packet: Publish, session: Session) -> None:
+        broker, make, packet_id = self.broker, self.broker.make, packet.packet_id
+        if packet_id is None:
+            self._take(packet)
+        elif packet.qos == 1 or make.largest_qos == 1:
+            packet.qos = 1
+            if self._take(packet) and make.writing:
+                self.call_later(make.writing, self._written, packet_id)
+            else:
+                self.put(PubAck(packet_id=packet_id))
+        else:
+            self.put(PubRec(packet_id=packet_id))
+            held = session.unreleased.get(packet_id)
+            if make.once and held and (held.topic, held.payload) == (packet.topic, packet.payload):
+                return  # as Mosquitto compares what comes again
+            session.unreleased[packet_id] = packet
+            if make.delivers_at_release:
+                broker.record(self.client_id, packet)
+            else:
+                self._take(packet)
+
+    def _take(self, packet: Publish) -> bool:
+        self.broker.record(self.client_id, packet)
+        return self.broker.take(packet, self)
+
+    def _written(self, packet_id: int) -> None:
+        if self.session is not None and self.session.connection is self:
+            self.put(PubAck(packet_id=packet_id))
+            self.broker.flush()
+
+    def _subscribe(self, packet: Subscribe, session: Session) -> None:
+        broker = self.broker
+        codes = []
+        asked = []
+        for one in packet.subscriptions:
+            if broker.denies(one.topic_filter):
+                codes.append(0x80)
+                continue
+            one.qos = min(one.qos, broker.make.largest_qos)
+            codes.append(one.qos)
+            known = one.topic_filter in session.filters
+            session.filters[one.topic_filter] = one
+            if one.retain_handling == 0 or (one.retain_handling == 1 and not known):
+                asked.append(one)
+        broker.changed()
+        self.put(SubAck(packet_id=packet.packet_id, reason_codes=codes))
+        for one in asked:
+            for message in broker.retained_for(one.topic_filter):
+                session.push(message, one.qos, retain=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ildm.mqtt import Framer, Publish, Version, decode
+from ildm.mqtt import Framer, PubAck, Publish, Version, decode
 
 
 class MiniClient:
@@ -16,12 +16,18 @@ class MiniClient:
         self.transport: Any = None
         self.packets: list[Any] = []
         self.closed = False
+        self.acknowledges = False
+        """It answers messages of QoS 1."""
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
 
     def data_received(self, data: bytes) -> None:
-        self.packets.extend(decode(frame, self.version) for frame in self.framer.feed(data))
+        for frame in self.framer.feed(data):
+            packet = decode(frame, self.version)
+            self.packets.append(packet)
+            if self.acknowledges and isinstance(packet, Publish) and packet.qos == 1 and packet.packet_id:
+                self.send(PubAck(packet_id=packet.packet_id))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True

@@ -36,6 +36,16 @@ class Make(NamedTuple):
         return not self.keeps_messages
 
 
+PLAIN = Make(
+    "plain",
+    speaks_5=True,
+    delivers_at_release=True,
+    keeps_messages=True,
+    keeps_unreleased=True,
+    keeps_retained=True,
+)
+"""A good one, for tests."""
+
 MAKES = {
     make.name: make
     for make in (

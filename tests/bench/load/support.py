@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from ildm.mqtt import Packet, Version, decode
-from ildm.testing.virtual.broker import Broker, Connection
+from ildm.testing.virtual.broker import Broker
 from ildm_bench.load.coordinator import RunProgress, RunSpec, run_load
 from ildm_bench.load.payload import LAYOUT, MAGIC
 from ildm_bench.load.scenario import Scenario
@@ -126,10 +126,12 @@ class WatchedBroker(Broker):
 
     def __init__(self) -> None:
         super().__init__()
-        self.changed = asyncio.Event()
+        self.happened = asyncio.Event()
 
-    def connection(self) -> Connection:
-        return _Watched(self)
+    def flush(self) -> None:
+        """Each connection does so when something has come, or it has ended."""
+        super().flush()
+        self.happened.set()
 
     def _protocol(self) -> Any:
         return self.connection()  # duck-typed
@@ -138,8 +140,8 @@ class WatchedBroker(Broker):
         """Return when that is so; TimeoutError after a minute."""
         async with asyncio.timeout(120):
             while not condition():
-                self.changed.clear()
-                await self.changed.wait()
+                self.happened.clear()
+                await self.happened.wait()
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[str]:
@@ -147,18 +149,6 @@ class WatchedBroker(Broker):
         server = await asyncio.get_running_loop().create_server(self._protocol, LOOPBACK, 0)
         async with server:
             yield address(server.sockets[0].getsockname())
-
-
-class _Watched(Connection):
-    broker: WatchedBroker
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        self.broker.changed.set()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        self.broker.changed.set()
 
 
 Rows = list[dict[str, Any]]

@@ -6,23 +6,22 @@ from typing import Any
 
 import pytest
 
-from ildm.mqtt import ConnAck, Connect, Property, Publish, Version, Will
+from ildm.mqtt import Connect, Property, Publish, Version, Will
 from ildm.testing.virtual.broker import Connection
 from ildm.testing.virtual.world import World
 from tests.support.retained import set_value
 from tests.support.site import Site, row
 
 
-def hide(broker: Any, monkeypatch: pytest.MonkeyPatch, prefixes: tuple[str, ...]) -> None:
+def hide(site: Site, *prefixes: str) -> None:
     """Let the broker grant every subscription, and deliver nothing below the prefixes to the node."""
-    deliver = Connection._deliver
-
-    def shown(self: Connection, packet: Publish, retain: bool = False) -> None:
-        if self.broker is broker and self.client_id.startswith("ildm-") and packet.topic.startswith(prefixes):
-            return
-        deliver(self, packet, retain)
-
-    monkeypatch.setattr(Connection, "_deliver", shown)
+    site.broker.gives = lambda connection, packet: (
+        not (
+            isinstance(packet, Publish)
+            and connection.client_id.startswith("ildm-")
+            and packet.topic.startswith(prefixes)
+        )
+    )
 
 
 def injected(site: Site, topic: str) -> int:
@@ -30,18 +29,10 @@ def injected(site: Site, topic: str) -> int:
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_a_broker_that_keeps_nothing_is_sent_nothing_again(
-    world: World, monkeypatch: pytest.MonkeyPatch, qos: int
-) -> None:
-    really = ConnAck.encode
-
-    def encode(self: ConnAck, version: Version) -> bytes:
-        if version is Version.V5:
-            self.properties[Property.RETAIN_AVAILABLE] = 0
-        return really(self, version)
-
-    monkeypatch.setattr(ConnAck, "encode", encode)
+def test_a_broker_that_keeps_nothing_is_sent_nothing_again(world: World, qos: int) -> None:
     a, b = row(world, "ab", "pf")
+    b.broker.connack[Property.RETAIN_AVAILABLE] = 0
+    b.broker.crash()
     client = a.client("setter")
     client.send(Publish(topic="t", payload=b"1", retain=True, qos=qos, packet_id=(qos and 1) or None))
     world.run(10)
@@ -57,10 +48,10 @@ def test_a_broker_that_keeps_nothing_is_sent_nothing_again(
 @pytest.mark.parametrize("learnt", [0.5, 20])
 @pytest.mark.parametrize("restart", ["broker", "node", "both"])
 def test_a_broker_that_shows_the_node_nothing_is_tried_with_one_value_at_most(
-    world: World, monkeypatch: pytest.MonkeyPatch, restart: str, learnt: float
+    world: World, restart: str, learnt: float
 ) -> None:
     a, b = row(world, "ab", "pf")
-    hide(b.broker, monkeypatch, ("t/", "$"))
+    hide(b, "t/", "$")
     for i in range(5):
         set_value(a, f"t/{i}", b"1")
     world.run(learnt)
@@ -79,11 +70,11 @@ def test_a_broker_that_shows_the_node_nothing_is_tried_with_one_value_at_most(
 @pytest.mark.parametrize("life", [0.5, 3, 20])
 @pytest.mark.parametrize("restart", ["broker", "both"])
 def test_a_broker_without_topics_that_begin_with_a_dollar_is_filled_again(
-    world: World, monkeypatch: pytest.MonkeyPatch, restart: str, life: float
+    world: World, restart: str, life: float
 ) -> None:
     """It shows values, yet echoes nothing, and may be gone before the node has seen one."""
     a, b = row(world, "ab", "pf")
-    hide(b.broker, monkeypatch, ("$",))
+    hide(b, "$")
     topics = [f"{level}/{i}" for level in "tu" for i in range(5)]
     for topic in topics:
         set_value(a, topic, b"1")
@@ -98,11 +89,9 @@ def test_a_broker_without_topics_that_begin_with_a_dollar_is_filled_again(
     assert b.node.injector.auditor.unseen is None
 
 
-def test_where_the_account_may_read_a_part_that_part_is_mended(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_the_account_may_read_a_part_that_part_is_mended(world: World) -> None:
     a, b = row(world, "ab", "pf")
-    hide(b.broker, monkeypatch, ("hidden/", "$"))
+    hide(b, "hidden/", "$")
     for topic in ("hidden/1", "shown/1"):
         set_value(a, topic, b"1")
     world.run(10)
@@ -117,10 +106,10 @@ def test_where_the_account_may_read_a_part_that_part_is_mended(
     ("shown", "hidden"), [("t/pub/", "t/secret/"), ("/pub/", "/secret/"), ("t/", "t/s/")]
 )
 def test_a_hidden_parent_beside_one_that_is_shown_is_tried_with_one_value_at_most(
-    world: World, monkeypatch: pytest.MonkeyPatch, restart: str, shown: str, hidden: str
+    world: World, restart: str, shown: str, hidden: str
 ) -> None:
     a, b = row(world, "ab", "pf")
-    hide(b.broker, monkeypatch, (hidden,))
+    hide(b, hidden)
     for i in range(5):
         set_value(a, f"{shown}{i}", b"1")
         set_value(a, f"{hidden}{i}", b"1")
@@ -137,16 +126,14 @@ def test_a_hidden_parent_beside_one_that_is_shown_is_tried_with_one_value_at_mos
     assert b.node.injector.auditor.unseen is not None
 
 
-def test_a_broker_that_shows_the_account_more_after_a_restart_is_mended_from_then_on(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broker_that_shows_the_account_more_after_a_restart_is_mended_from_then_on(world: World) -> None:
     a, b = row(world, "ab", "pf")
-    with monkeypatch.context() as hiding:
-        hide(b.broker, hiding, ("t/",))
-        for i in range(5):
-            set_value(a, f"t/{i}", b"1")
-        world.run(20)
-        assert b.node.injector.auditor.unseen is not None
+    hide(b, "t/")
+    for i in range(5):
+        set_value(a, f"t/{i}", b"1")
+    world.run(20)
+    assert b.node.injector.auditor.unseen is not None
+    b.broker.gives = lambda *_: True
     b.broker.crash()
     world.run(20)
     assert b.node.injector.auditor.unseen is None
@@ -156,9 +143,7 @@ def test_a_broker_that_shows_the_account_more_after_a_restart_is_mended_from_the
 
 
 @pytest.mark.parametrize("late", [0.5, 5.0])
-def test_a_busy_broker_that_shows_its_values_late_is_mended(
-    world: World, monkeypatch: pytest.MonkeyPatch, late: float
-) -> None:
+def test_a_busy_broker_that_shows_its_values_late_is_mended(world: World, late: float) -> None:
     a, b = row(world, "ab", "pf")
     for i in range(5):
         set_value(a, f"t/{i}", b"1")
@@ -166,19 +151,16 @@ def test_a_busy_broker_that_shows_its_values_late_is_mended(
     b.crash()
     b.broker.crash(keeps=False)
     b.start(("a",))
-    deliver = Connection._deliver
 
-    def delayed(self: Connection, packet: Publish, retain: bool = False) -> None:
-        if self.broker is b.broker and self.client_id.startswith("ildm-"):
-            world.call_at(
-                world.time + late, lambda: self.transport.is_closing() or deliver(self, packet, retain)
-            )
-        else:
-            deliver(self, packet, retain)
+    def delayed(connection: Connection, packet: Any) -> bool:
+        if not (isinstance(packet, Publish) and connection.client_id.startswith("ildm-")):
+            return True
+        world.call_at(world.time + late, connection.send, packet)
+        return False
 
-    monkeypatch.setattr(Connection, "_deliver", delayed)
+    b.broker.gives = delayed
     world.run(9)
-    monkeypatch.setattr(Connection, "_deliver", deliver)
+    b.broker.gives = lambda *_: True
     world.run(60)
     assert sorted(b.broker.retained) == [f"t/{i}" for i in range(5)]
 
@@ -203,7 +185,7 @@ def test_more_parents_than_are_remembered_are_filled_again(
 @pytest.mark.parametrize("revoked", [False, True])
 @pytest.mark.parametrize("hidden", ["t/secret/", "t/secret/status", "t/pub/status"])
 def test_a_will_on_a_topic_that_the_account_may_not_read_stays(
-    world: World, monkeypatch: pytest.MonkeyPatch, hidden: str, revoked: bool
+    world: World, hidden: str, revoked: bool
 ) -> None:
     a, b = row(world, "ab", "pf")
     topic = hidden + "status" if hidden.endswith("/") else hidden
@@ -212,7 +194,7 @@ def test_a_will_on_a_topic_that_the_account_may_not_read_stays(
         set_value(a, topic, b"online")
         world.run(10)
         a.broker.crash()
-    hide(a.broker, monkeypatch, (hidden,))
+    hide(a, hidden)
     world.run(10)
     before = injected(a, topic)
     will = Will(topic=topic, payload=b"offline", retain=True, qos=1)
@@ -237,6 +219,8 @@ def judged(world: World, lasting: bytes | None) -> tuple[Site, Site]:
     if lasting is None:
         client.send(Publish(topic="w", retain=True, qos=1, packet_id=2))
         world.run(5)
+    for connection in a.broker.connections:
+        connection.will = None
     client.transport.abort()
     return a, b
 
@@ -260,7 +244,7 @@ def test_a_will_that_the_broker_publishes_later_than_the_node_stays(world: World
     a, b = judged(world, b"online")
     world.run(late)
     will = Publish(topic="w", payload=b"offline", retain=True)
-    a.broker.connections[0]._take(will)
+    a.broker.take(will, a.broker.connections[0])
     world.run(30)
     assert a.broker.retained["w"].payload == b.broker.retained["w"].payload == b"offline"
     assert a.node.counters["retained_wills_overruled"] == 0
@@ -281,7 +265,7 @@ def test_a_will_of_a_session_that_is_taken_over_is_older_than_what_the_next_conn
     client.send(Publish(topic="w", payload=b"online", retain=True, qos=1, packet_id=1))
     world.run(10)
     (earlier,) = [each for each in a.broker.connections if each.client_id == "device"]
-    earlier.client_id = "closed later"
+    a.broker.sessions["device"].connection = None  # closed later
     client = a.client("device", Connect(client_id="device", clean_start=False, will=will))
     a.broker.answer_delay = 0.5
     client.send(Publish(topic="w", payload=b"back", retain=True, qos=1, packet_id=1))

@@ -103,7 +103,7 @@ def test_a_crowd_of_equal_clients_is_no_circle() -> None:
     world = World()
     broker = Broker()
     seen: list[str] = []
-    broker.answers = lambda packet: seen.append(packet.client_id) is not None
+    broker.takes = lambda _, packet: seen.append(packet.client_id) is not None
     world.listen(Address("x", 3), broker.connection)
     node = node_before(world, "a", "x:3")
     for _ in range(200):

@@ -12,6 +12,7 @@ from ildm.config import Address
 from ildm.core.broker.own_ids import OwnIds
 from ildm.mqtt import ConnAck, Connect, Publish, PubRel, Subscribe, Version
 from ildm.testing.virtual.driver import WorldDriver
+from ildm.testing.virtual.makes import PLAIN
 from ildm.testing.virtual.world import World
 from tests.support.memory_spool import MemorySpool
 from tests.support.site import Site
@@ -59,7 +60,7 @@ def sites(
         for name in "ab"
     )
     b.broker.takes_id = takes
-    b.broker.speaks_5 = speaks_5
+    b.broker.make = PLAIN._replace(speaks_5=speaks_5)
     b.node.links.add(Address("a", 2), False)
     world.run(10)
     return a, b
@@ -183,7 +184,7 @@ def test_a_restart_goes_on_with_the_short_session(protocol: str) -> None:
     world = World()
     a, b = sites(world, protocol=protocol)
     b.subscriber("t", "sub", clean_start=False)
-    b.broker.answers = lambda packet: not isinstance(packet, PubRel)
+    b.broker.takes = lambda _, packet: not isinstance(packet, PubRel)
     a.client("p").send(Publish(topic="t", payload=b"x", qos=2, packet_id=1))
     world.run(2)
     seen = connects(b)
@@ -191,7 +192,7 @@ def test_a_restart_goes_on_with_the_short_session(protocol: str) -> None:
     assert isinstance(b.spool, MemorySpool)
     b.spool = b.spool.next_life()
     b.store = b.store.copy()
-    b.broker.answers = lambda packet: True
+    b.broker.takes = lambda _, packet: True
     b.start()
     world.run(20)
     assert [client_id for client_id in seen if "-" in client_id] == []
@@ -205,12 +206,12 @@ def test_another_name_at_the_broker_begins_clean() -> None:
     _, b = sites(world)
     begun: list[tuple[str, bool]] = []
 
-    def answers(packet: object) -> bool:
+    def takes(_: object, packet: object) -> bool:
         if isinstance(packet, Connect) and packet.client_id.endswith("0"):
             begun.append((packet.client_id, packet.clean_start))
         return not isinstance(packet, Subscribe)
 
-    b.broker.answers = answers
+    b.broker.takes = takes
     b.broker.crash()
     world.run(5)
     assert begun[-1][1] is False

@@ -154,7 +154,7 @@ def test_a_broker_that_crashes_often_costs_no_message(world: World) -> None:
 def test_a_broker_that_says_that_it_stops_blames_no_message(world: World) -> None:
     """DISCONNECT of MQTT 5 names a reason; shutting down is none that a message gives, or a rival."""
     a, b = row(world, "ab", "pf")
-    b.broker.answers = lambda packet: not isinstance(packet, Publish)
+    b.broker.takes = lambda _, packet: not isinstance(packet, Publish)
     publish(a.client("p"), ["t"], 1)
     for _ in range(12):
         own = [c for c in b.broker.connections if c.client_id.startswith("ildm-")]
@@ -163,7 +163,7 @@ def test_a_broker_that_says_that_it_stops_blames_no_message(world: World) -> Non
             each.transport.write(b"\xe0\x01\x8b")
             each.transport.close()
         world.run(30)
-    b.broker.answers = lambda packet: True
+    b.broker.takes = lambda _, packet: True
     b.broker.crash()
     world.run(30)
     assert b.broker.topics() == ["t"]
@@ -304,12 +304,12 @@ def test_a_packet_size_for_a_broker_that_cannot_say_it(world: World) -> None:
 def test_a_broker_that_died_between_pubrec_and_pubrel_gets_the_message_again(world: World) -> None:
     """It delivers at PUBREL: what was received and not released went with its session."""
     a, b = row(world, "ab", "pf")
-    b.broker.answers = lambda packet: type(packet).__name__ != "PubRel"
+    b.broker.takes = lambda _, packet: type(packet).__name__ != "PubRel"
     publish_all = [f"t/{i}" for i in range(5)]
     publish(a.client("p"), publish_all, 2)
     world.run(1)
     before = len(b.broker.topics())
-    b.broker.answers = lambda packet: True
+    b.broker.takes = lambda _, packet: True
     b.broker.crash(keeps=False)
     world.run(30)
     assert b.broker.topics()[before:] == publish_all

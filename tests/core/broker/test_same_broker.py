@@ -9,9 +9,10 @@ import pytest
 from ildm.api import SendResult
 from ildm.config import Address
 from ildm.core.broker.same_broker import ATTEMPTS, BATCH, CHECKED_AFTER, PREFIX, number_in, topic_of
-from ildm.mqtt import Connect, PingReq, Publish, Subscribe, Unsubscribe, topic_matches
+from ildm.mqtt import Connect, PingReq, Publish, Subscribe, Unsubscribe
 from ildm.testing.virtual.broker import Broker, Connection
 from ildm.testing.virtual.driver import WorldDriver
+from ildm.testing.virtual.makes import PLAIN
 from ildm.testing.virtual.world import World
 from tests.support.site import Site
 from tests.support.talkers import Site as TalkerSite
@@ -30,28 +31,15 @@ class Heard(Broker):
         super().__init__()
         self.wanted: list[str] = []
         self.left: list[str] = []
-        self.hangs_up_on = self._note
+        self.takes = self._note
 
-    def _note(self, packet: Any) -> bool:
+    def _note(self, _: Connection, packet: Any) -> bool:
         if isinstance(packet, Subscribe):
             topics = [each.topic_filter for each in packet.subscriptions]
             self.wanted += [each for each in topics if each.startswith(PREFIX)]
         elif isinstance(packet, Unsubscribe):
             self.left += [each for each in packet.topic_filters if each.startswith(PREFIX)]
-        return False
-
-
-class Mute(Broker):
-    """Delivers nothing on topics that begin with ``$``, as ActiveMQ."""
-
-    def connection(self) -> Connection:
-        return MuteConnection(self)
-
-
-class MuteConnection(Connection):
-    def _take(self, packet: Publish) -> None:
-        if not packet.topic.startswith("$"):
-            super()._take(packet)
+        return True
 
 
 def at(world: World, site: Site, broker: Broker) -> None:
@@ -167,7 +155,7 @@ def test_after_a_restart_of_the_broker_it_is_found_again(
     world: World, algorithm: str, speaks_5: bool
 ) -> None:
     a, b = two(world, algorithm)
-    a.broker.speaks_5 = speaks_5
+    a.broker.make = PLAIN._replace(speaks_5=speaks_5)
     world.run(5)
     link(a, b)
     world.run(20)
@@ -237,8 +225,17 @@ def test_what_was_kept_in_an_outage_waits_for_a_broker_of_its_own(world: World) 
 def test_an_account_that_may_not_listen(world: World, algorithm: str, both: bool) -> None:
     """At one end the other one hears nevertheless; at both nothing is refused, and each says so once."""
     a, b = two(world, algorithm)
+
+    def through(connection: Connection, packet: Any) -> bool:
+        """Each account has rules of its own at the broker of both."""
+        if isinstance(packet, Publish):
+            a.broker.take(packet, connection)
+            a.broker.flush()
+        return True
+
     b.broker = Broker()
-    world.listen(Address("b", 3), lambda: Through(b.broker, a.broker))
+    b.broker.takes = through
+    world.listen(Address("b", 3), b.broker.connection)
     b.broker.denies = lambda topic_filter: topic_filter.startswith(PREFIX)
     if both:
         a.broker.denies = b.broker.denies
@@ -261,22 +258,9 @@ def test_an_account_that_may_not_listen(world: World, algorithm: str, both: bool
         assert PREFIX in str(fields["reason"])
 
 
-class Through(Connection):
-    """A connection under the rules of one account to the broker of another one."""
-
-    def __init__(self, rules: Broker, broker: Broker) -> None:
-        super().__init__(rules)
-        self.shared = broker
-
-    def _publish(self, packet: Publish) -> None:
-        super()._publish(packet)
-        for connection in self.shared.connections:
-            if any(topic_matches(each, packet.topic) for each in connection.filters):
-                connection._deliver(packet)
-
-
 def test_a_broker_that_delivers_nothing_there(world: World, algorithm: str) -> None:
-    a, b = two(world, algorithm, Mute())
+    a, b = two(world, algorithm)
+    a.broker.gives = lambda _, packet: not (isinstance(packet, Publish) and packet.topic.startswith("$"))
     world.run(10)
     assert logged(a, NOT_NOTICED) == []  # it matters to nobody yet
     link(a, b)
@@ -315,7 +299,7 @@ def test_a_broker_that_is_silent_is_dialed_anew(world: World, algorithm: str) ->
     session = b.node.injector.same_broker.session
     assert session is not None
     connection = next(each for each in b.broker.connections if each.client_id == "ildm-b-same")
-    b.broker.answers = lambda packet: not (isinstance(packet, PingReq) and connection.received[-1] is packet)
+    b.broker.takes = lambda _, packet: not (isinstance(packet, PingReq) and connection.received[-1] is packet)
     world.run(3 * b.node.config.broker.keep_alive)
     again = b.node.injector.same_broker.session
     assert again is not None
@@ -340,7 +324,7 @@ def test_nodes_with_brokers_of_their_own_are_told_once(world: World, algorithm: 
     for site in (a, b):
         broker = site.broker
         assert isinstance(broker, Heard)
-        [echo, told] = broker.sought  # its own, and the neighbour's
+        [echo, told] = broker.probes  # its own, and the neighbour's
         assert echo[1] in broker.wanted
         assert told[1] not in broker.wanted
         assert len(broker.wanted) == 7
@@ -352,7 +336,7 @@ def test_nodes_with_brokers_of_their_own_are_told_once(world: World, algorithm: 
     b.broker.crash()
     world.run(10)
     assert isinstance(b.broker, Heard)
-    assert len(b.broker.sought) == 4  # whatever has come back may be another one
+    assert len(b.broker.probes) == 4  # whatever has come back may be another one
 
 
 def test_many_links_are_asked_for_together(world: World) -> None:
@@ -366,14 +350,14 @@ def test_many_links_are_asked_for_together(world: World) -> None:
     broker = hub.broker
     assert isinstance(broker, Heard)
     broker.wanted.clear()
-    broker.sought.clear()
+    broker.probes.clear()
     [connection] = [each for each in broker.connections if each.client_id == "ildm-hub-same"]
     connection.transport.abort()
     world.run(20)
     [connection] = [each for each in broker.connections if each.client_id == "ildm-hub-same"]
     sizes = [len(each.subscriptions) for each in connection.received if isinstance(each, Subscribe)]
     assert sizes == [BATCH, 21]
-    assert len(broker.sought) == len(far) + 1
+    assert len(broker.probes) == len(far) + 1
     assert set(hub.links().values()) == {"active"}
 
 

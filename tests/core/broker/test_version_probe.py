@@ -26,33 +26,23 @@ class Scripted(Broker):
     def __init__(self, answer: Callable[[Version, int], Answer]) -> None:
         super().__init__()
         self.answer = answer
-        self.connects: list[Connect] = []
         self.times: list[float] = []
-
-    def connection(self) -> Connection:
-        return ScriptedConnection(self)
+        self.takes = self._takes
 
     @property
     def versions(self) -> list[Version]:
         return [connect.version for connect in self.connects]
 
-
-class ScriptedConnection(Connection):
-    broker: Scripted
-
-    def _packet(self, packet: Any) -> None:
+    def _takes(self, connection: Connection, packet: Any) -> bool:
         if not isinstance(packet, Connect):
-            super()._packet(packet)
-            return
-        self.broker.times.append(self.transport.world.time)
-        self.broker.connects.append(packet)
-        said = self.broker.answer(packet.version, len(self.broker.connects))
-        if said == PROPER:
-            super()._packet(packet)
-        elif said is not None:
+            return True
+        self.times.append(connection.transport.world.time)
+        said = self.answer(packet.version, len(self.connects))
+        if said is not None and said != PROPER:
             if said:
-                self.transport.write(said)
-            self.transport.close()
+                connection.transport.write(said)
+            connection.transport.close()
+        return said == PROPER
 
 
 def only(version: Version, otherwise: Answer) -> Callable[[Version, int], Answer]:

@@ -21,6 +21,7 @@ from ildm.mqtt import (
 )
 from ildm.mqtt.constants import REASON_CODES, PacketType
 from ildm.testing.virtual.client import MiniClient
+from ildm.testing.virtual.makes import PLAIN
 from ildm.testing.virtual.world import World
 from tests.support.deciding import TIMEOUT, Setting
 from tests.support.site import row
@@ -297,7 +298,7 @@ def test_a_client_is_told_what_is_otherwise_than_it_has_asked(world: World, room
 def test_a_broker_may_refuse_a_changed_client(world: World, speaks_5: bool) -> None:
     """Also in the form of 3.1.1."""
     setting = Setting(world, Admitting)
-    setting.broker.speaks_5 = speaks_5
+    setting.broker.make = PLAIN._replace(speaks_5=speaks_5)
     received = bytearray()
     client = connect(world, hello("later", keep_alive=60))
     packet, deferred = setting.filter.waiting[0]

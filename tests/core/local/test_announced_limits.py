@@ -138,7 +138,7 @@ def test_a_packet_is_refused_by_its_header(world: World, relayed: bool) -> None:
 
 def test_what_the_broker_tells_is_told_beside_it(world: World) -> None:
     site = Site(world, "a", None, limits={"packet_size": LIMIT})
-    site.broker.receive_maximum = 5
+    site.broker.connack[Property.RECEIVE_MAXIMUM] = 5
     (connack,) = site.client("c", version=V5).got(ConnAck)
     assert connack.properties == {Property.TOPIC_ALIAS_MAXIMUM: 10, Property.RECEIVE_MAXIMUM: 5, SIZE: LIMIT}
 

@@ -224,7 +224,7 @@ def test_an_answer_that_overtakes_others_waits_for_its_message_to_cross() -> Non
     """Until then the message is nowhere but in memory."""
     bench = Bench(power=False)
     client = bench.client(clean_start=False)
-    bench.site.broker.answers = lambda packet: False
+    bench.site.broker.takes = lambda _, packet: False
     for number in (1, 2):
         bench.send(client, Publish(topic="t", payload=b"%d" % number, qos=2, packet_id=number))
     connection = next(c for c in bench.site.broker.connections if c.client_id == "c")
@@ -239,7 +239,7 @@ def test_an_answer_that_overtakes_others_waits_for_its_message_to_cross() -> Non
 def test_it_does_not_wait_for_ever() -> None:
     bench = Bench(power=False)
     client = bench.client(clean_start=False)
-    bench.site.broker.answers = lambda packet: False
+    bench.site.broker.takes = lambda _, packet: False
     for number in (1, 2):
         bench.send(client, Publish(topic="t", payload=b"%d" % number, qos=2, packet_id=number))
     next(c for c in bench.site.broker.connections if c.client_id == "c").send(PubRec(packet_id=2))
@@ -315,7 +315,7 @@ def test_the_end_of_a_will_is_durable_before_the_broker_hears_of_it() -> None:
     bench = Bench(power=False)
     client = bench.site.client(connect=with_will())
     heard: list[int] = []
-    bench.site.broker.answers = lambda packet: heard.append(bench.spool.durable) or True  # type: ignore[func-returns-value]
+    bench.site.broker.takes = lambda _, packet: heard.append(bench.spool.durable) or True  # type: ignore[func-returns-value]
     before = bench.spool.last
     bench.send(client, Disconnect())
     assert len(heard) == 1
@@ -328,6 +328,6 @@ def test_another_expiry_of_the_session_is_saved_before_the_broker_hears_of_it() 
     properties = {Property.SESSION_EXPIRY_INTERVAL: 60}
     client = bench.site.client(connect=Connect(client_id="c", version=Version.V5, properties=properties))
     seen: list[Any] = []
-    bench.site.broker.answers = lambda packet: seen.append(bench.site.store.rows(SESSIONS)["c",]) or True  # type: ignore[func-returns-value]
+    bench.site.broker.takes = lambda _, packet: seen.append(bench.site.store.rows(SESSIONS)["c",]) or True  # type: ignore[func-returns-value]
     bench.send(client, Disconnect(properties={Property.SESSION_EXPIRY_INTERVAL: 3600}))
     assert seen == [(None, 3600)]

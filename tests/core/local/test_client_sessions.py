@@ -12,10 +12,8 @@ from ildm.core.local.client_session import MAX_CONNECT
 from ildm.core.tables import SESSIONS, SUBSCRIPTIONS
 from ildm.core.transfer.router import MAX_CACHED_TOPIC
 from ildm.mqtt import ConnAck, Connect, Disconnect, MalformedPacket, Property, Publish, Version, Will, decode
-from ildm.testing.virtual.broker import Broker, Connection
 from ildm.testing.virtual.client import MiniClient
 from ildm.testing.virtual.world import World
-from tests.support.mini_brokers import connection_session_present
 from tests.support.site import Site, row
 
 
@@ -32,22 +30,12 @@ def will(client_id: str = "c", delay: int = 0, **fields: Any) -> Connect:
 # CONNECT --------------------------------------------------------------------------------------
 
 
-class Mute(Broker):
-    """Takes connections and says nothing."""
-
-    def connection(self) -> Connection:
-        made = super().connection()
-        made._packet = lambda packet: None  # type: ignore[method-assign]
-        return made
-
-
 @pytest.mark.parametrize(("version", "code"), [(Version.V311, 3), (Version.V5, 0x88)])
 def test_a_client_does_not_wait_for_ever_for_a_silent_broker(
     world: World, version: Version, code: int
 ) -> None:
     site = Site(world, "a", None, broker={"address": "a:3", "connack_timeout": 20})
-    mute = Mute()
-    world.listen(Address("a", 3), mute.connection)
+    site.broker.takes = lambda *_: False
     client = site.client("c", version=version)
     world.run(19)
     assert not client.packets
@@ -55,7 +43,7 @@ def test_a_client_does_not_wait_for_ever_for_a_silent_broker(
     assert [packet.reason_code for packet in client.got(ConnAck)] == [code]
     assert client.closed
     assert not site.node.sessions
-    assert not mute.connections
+    assert not site.broker.connections
     assert site.node.counters["connack_timeouts"] == 1
 
 
@@ -153,7 +141,7 @@ def test_who_takes_a_session_over_cancels_its_delayed_will_but_not_by_a_clean_st
 ) -> None:
     """MQTT-3.1.3-9; here the old connection ends after the new one was accepted."""
     a, b = row(world, "ab", "pf")
-    connection_session_present(a)
+    a.broker.claims_sessions = True
     long = {Property.SESSION_EXPIRY_INTERVAL: 600}
     old = a.client(connect=will(delay=300, clean_start=False, properties=long))
     a.client(connect=Connect(client_id="c", version=Version.V5, clean_start=clean, properties=long))

@@ -161,7 +161,7 @@ def test_a_large_message_is_refused_when_it_is_whole() -> None:
 
 def test_what_is_refused_is_not_under_way_for_a_client_that_waits_for_a_link() -> None:
     pair = Pair(link={"inflight": 10})
-    pair.a.broker.receive_maximum = 5
+    pair.a.broker.connack[Property.RECEIVE_MAXIMUM] = 5
     client = pair.client()
     (session,) = (session for session in pair.a.node.sessions if session.client_id == "c")
     session.acks.hold("a link is full")

@@ -11,7 +11,6 @@ from ildm.core.tables import UNRELEASED, WILLS
 from ildm.mqtt import Connect, Disconnect, Property, Publish, PubRel, Version, Will
 from ildm.testing.virtual.world import World
 from tests.support.memory_spool import MemorySpool
-from tests.support.mini_brokers import connection_session_present
 from tests.support.site import Site, row
 
 
@@ -90,8 +89,7 @@ def test_a_retained_will_replaces_the_value_at_every_site(world: World) -> None:
     killed(a)
     world.run(10)
     for site in (a, b):
-        last = [p for _, p in site.broker.published if p.topic == "will/w"][-1]
-        assert (last.payload, last.retain) == (b"offline", True)
+        assert site.broker.retained["will/w"].payload == b"offline"
         assert site.node.retained.values["will/w"].message.payload == b"offline"
 
 
@@ -134,7 +132,7 @@ def test_who_comes_back_after_a_restart_cancels_its_delayed_will(
     a, b = row(world, "ab", "pf")
     fields: dict[str, Any] = {"properties": {Property.SESSION_EXPIRY_INTERVAL: 600}}
     a.client(connect=connect("w", delay=60, **fields))
-    connection_session_present(a)
+    a.broker.claims_sessions = True
     killed(a)
     world.run(2)
     client = a.client(connect=Connect(client_id="w", version=Version.V5, clean_start=clean, **fields))
@@ -201,7 +199,7 @@ def test_a_qos_2_message_sent_again_after_a_restart_is_not_transferred_twice(
 ) -> None:
     """Without DUP, too, as paho does it after a second attempt to connect."""
     a, b = row(world, "ab", "pf", link={"transfer": transfer})
-    connection_session_present(a)
+    a.broker.claims_sessions = True
     client = a.client("c", clean_start=False)
     for number in (1, 2, 3):
         client.send(message(number))
@@ -231,7 +229,7 @@ def test_a_qos_2_message_sent_again_after_a_restart_is_not_transferred_twice(
 def test_another_message_under_an_identifier_that_was_not_released_is_not_lost(world: World) -> None:
     """What is remembered of the identifier may be older than its release."""
     a, b = row(world, "ab", "pf")
-    connection_session_present(a)
+    a.broker.claims_sessions = True
     a.client("c", clean_start=False).send(message(1))
     world.run(0.5)
     killed(a)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ildm.mqtt import Connect, Disconnect, PingReq, PingResp, PubAck, Publish, PubRec, Version
+from ildm.mqtt import Connect, Disconnect, PingReq, PingResp, Property, PubAck, Publish, PubRec, Version
 from ildm.testing.virtual.client import MiniClient
 from ildm.testing.virtual.world import World
 from tests.support.site import Site, row
@@ -148,7 +148,7 @@ def test_the_broker_does_not_miss_it(world: World) -> None:
 @pytest.mark.parametrize("count", [10, 11])
 def test_of_mqtt_5_it_is_ended_beyond_the_receive_maximum_it_was_told(world: World, count: int) -> None:
     a, b = row(world, "ab", "pf", link={"inflight": 100})
-    a.broker.receive_maximum = 10
+    a.broker.connack[Property.RECEIVE_MAXIMUM] = 10
     client = a.client("c", version=Version.V5)
     session = session_of(a)
     session.acks.hold("full")

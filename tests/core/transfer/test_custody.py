@@ -76,7 +76,7 @@ def test_a_broker_that_is_away_does_not_hold_up_what_crosses_its_site(world: Wor
 def test_what_was_answered_early_is_not_answered_again(world: World) -> None:
     """Its identifier may be that of another message by the time the broker has it."""
     a, b = row(world, "ab", "pf", link={"inflight": 20})
-    b.broker.answers = lambda packet: not isinstance(packet, Publish)
+    b.broker.takes = lambda _, packet: not isinstance(packet, Publish)
     publisher = a.client("p")
     publish(publisher, TOPICS, 1)
     for number in range(50):

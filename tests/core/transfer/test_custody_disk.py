@@ -149,14 +149,14 @@ def test_what_was_thrown_away_is_gone_and_what_follows_arrives(world: World, how
 def test_what_was_under_way_when_it_was_thrown_away_is_acknowledged_in_vain(world: World) -> None:
     a, b = sites(world, "ab")
     publisher = a.client("p")
-    b.broker.answers = lambda packet: not isinstance(packet, Publish)
+    b.broker.takes = lambda _, packet: not isinstance(packet, Publish)
     publish(publisher, 0, 70)
     assert b.kept == 70
     assert b.node.custody is not None
     assert b.node.custody.drop(["injection/0"]).messages == 70
     sender = b.node.injector.senders[0]
     assert sender.inflight == 70
-    b.broker.answers = lambda packet: True
+    b.broker.takes = lambda _, packet: True
     for connection in b.broker.connections:
         for packet in connection.received:
             if isinstance(packet, Publish) and packet.qos:

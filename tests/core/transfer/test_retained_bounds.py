@@ -11,6 +11,7 @@ from ildm.config import Address
 from ildm.core.tables import RETAINED
 from ildm.core.transfer.stamps import stamped
 from ildm.mqtt import Property, Publish, Version
+from ildm.testing.virtual.makes import PLAIN
 from ildm.testing.virtual.world import World
 from tests.support.retained import Memory, cut, set_value, value
 from tests.support.site import Site, row
@@ -304,7 +305,7 @@ def test_a_broker_that_lost_its_store_is_filled_again(world: World, algorithm: s
         f"t/{i}": b"%d" % i for i in range(250)
     }
     assert b.node.counters["retained_repaired"] == 250
-    left = {each.client_id for each in b.broker.connections if each.filters}
+    left = {each.client_id for each in b.broker.connections if each.session and each.session.filters}
     assert left == {"ildm-b-same"}, "nothing is left subscribed to"
     assert subscriber.closed
 
@@ -387,7 +388,7 @@ def test_a_value_whose_expiry_is_over_goes_from_brokers_that_know_no_expiry(
 ) -> None:
     a = Site(world, "a", "pf")
     b = Site(world, "b", "pf")
-    b.broker.speaks_5 = version is Version.V5
+    b.broker.make = PLAIN._replace(speaks_5=version is Version.V5)
     b.crash()
     b.start(neighbors=("a",))
     world.run(5)

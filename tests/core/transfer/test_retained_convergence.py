@@ -15,6 +15,7 @@ from ildm.config import Address
 from ildm.core.link.session import LinkSession
 from ildm.mqtt import Connect, Properties, Property, Publish, PubRec, PubRel, Version
 from ildm.testing.virtual.client import MiniClient
+from ildm.testing.virtual.makes import PLAIN
 from ildm.testing.virtual.world import World
 from tests.support.examples import examples
 from tests.support.site import Site
@@ -55,7 +56,7 @@ class Sites:
         link = {"sessions": sessions, "queue_messages": 20, "sync_interval": 10, "reconnect_max": 5}
         self.sites = [Site(self.world, name, algorithm, link=link) for name in "abcde"[:count]]
         for index in old & set(range(count)):
-            self.sites[index].broker.speaks_5 = False  # as brokers of 3.1.1
+            self.sites[index].broker.make = PLAIN._replace(speaks_5=False)  # as brokers of 3.1.1
         for before, site in itertools.pairwise(self.sites):
             site.node.links.add(Address(before.name, 2), False)
         self.world.run(8)
@@ -97,7 +98,7 @@ class Sites:
         site = self.sites[at % len(self.sites)]
         self.sent += 1
         properties: Properties = {} if expiry is None else {Property.MESSAGE_EXPIRY_INTERVAL: expiry}
-        version = Version.V5 if site.broker.speaks_5 else Version.V311
+        version = Version.V5 if site.broker.make.speaks_5 else Version.V311
         message = Publish(
             topic=topic,
             payload=payload and b"%d" % self.sent,

@@ -119,14 +119,14 @@ def test_what_follows_a_message_of_qos_2_waits_for_its_release(
 
 def test_what_waits_for_a_release_is_not_forgotten_when_the_broker_restarts(world: World) -> None:
     a, b = row(world, "ab", "pf")
-    b.broker.answers = lambda packet: not isinstance(packet, PubRel)
+    b.broker.takes = lambda _, packet: not isinstance(packet, PubRel)
     set_value(a, "other", b"x")
     a.client("p").send(retained("t", b"v1", 2))
     world.run(0.1)
     a.client("q").send(retained("t", b"v2", 0))
     world.run(1)
     assert b.node.injector.queued_messages == 1
-    b.broker.answers = lambda packet: True
+    b.broker.takes = lambda _, packet: True
     b.broker.crash(keeps=False)
     world.run(20)
     assert {t: m.payload for t, m in b.broker.retained.items()} == {"other": b"x", "t": b"v2"}

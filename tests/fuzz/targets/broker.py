@@ -7,9 +7,10 @@ from typing import Any
 
 from ildm.core.local.wire import ANSWERS
 from ildm.mqtt import Connect, PingReq, Publish, Subscribe, Subscription
+from ildm.testing.virtual import broker as virtual
 from tests.fuzz.engine import Target
 from tests.fuzz.mutator import mutate_stream
-from tests.fuzz.stage import Stage, StageBroker, StageConnection, align, same, same_but_late
+from tests.fuzz.stage import Stage, align, same, same_but_late
 from tests.fuzz.streams import Case
 from tests.fuzz.targets.client import connect, parted
 from tests.fuzz.targets.codec import frames_of
@@ -20,7 +21,7 @@ AT_REST = 5.0
 """Seconds within which the node has nothing left for a broker that behaves again."""
 
 
-class Fickle(StageBroker):
+class Fickle(virtual.Broker):
     """A broker that is right, but for one client."""
 
     def __init__(self) -> None:
@@ -31,30 +32,16 @@ class Fickle(StageBroker):
         """It does not even answer its CONNECT."""
         self.silent = False
         """It answers nothing of it but its CONNECT."""
+        self.takes = self._takes
 
-    def connection(self) -> StageConnection:
-        return FickleConnection(self)
+    def _takes(self, connection: virtual.Connection, packet: Any) -> bool:
+        wrong = self.refuses if type(packet) is Connect else self.silent
+        return not (wrong and connection.client_id == self.against)
 
-    def of(self, client_id: str) -> StageConnection | None:
+    def of(self, client_id: str) -> virtual.Connection | None:
         """The newest connection of a client."""
         found = [one for one in self.connections if one.client_id == client_id]
-        return found[-1] if found else None  # type: ignore[return-value]
-
-
-class FickleConnection(StageConnection):
-    """See :class:`Fickle`."""
-
-    broker: Fickle
-
-    def _packet(self, packet: Any) -> None:
-        broker = self.broker
-        if type(packet) is Connect:
-            self.client_id = packet.client_id
-            if broker.refuses and packet.client_id == broker.against:
-                return
-        elif broker.silent and self.client_id == broker.against:
-            return
-        super()._packet(packet)
+        return found[-1] if found else None
 
 
 class Broker(Target):

@@ -18,10 +18,10 @@ from ildm.core.node import Node
 from ildm.core.plugin.loading import PluginSpecs, load_plugins
 from ildm.state.spool import FileSpool
 from ildm.state.spool.segments import MARK
+from ildm.testing.virtual.broker_process import BrokerProcess
 from ildm.testing.virtual.disk import SimDisk
 from ildm.testing.virtual.driver import WorldDriver
 from ildm.testing.virtual.makes import MAKES
-from ildm.testing.virtual.session_broker import SessionBroker
 from ildm.testing.virtual.store import StateFile, VirtualStore
 from ildm.testing.virtual.world import World
 from ildm_bench.chaos.drawing import TREE
@@ -58,7 +58,7 @@ class Site:
         self.setting = setting
         self.tree_changed = tree_changed
         make = MAKES[setting.brokers[setting.sites.index(name)]]
-        self.broker = SessionBroker(world, Address(name, BROKER), make)
+        self.broker = BrokerProcess(world, Address(name, BROKER), make)
         self.file = StateFile()
         self.disk = SimDisk(
             Random(f"disk {name} {setting.seed}"),
