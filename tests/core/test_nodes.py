@@ -55,7 +55,7 @@ def test_sf_sends_only_what_is_wanted(world: World) -> None:
 def test_inter_subscribing_waits_for_a_successful_suback(world: World) -> None:
     a, b = row(world, "ab", "sf")
     client = a.client("c")
-    connection = next(one for one in a.broker.connections if one.client_id == "c")
+    connection = a.broker.of("c")
     a.broker.takes = lambda *_: False  # the broker is silent
     client.send(Subscribe(packet_id=7, subscriptions=[Subscription(topic_filter=f) for f in ("x", "y")]))
     world.run(1)

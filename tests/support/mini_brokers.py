@@ -89,21 +89,17 @@ def decode_connect(frame: bytes) -> Connect:
     return packet
 
 
-def keeper_at(world: World, site: Site) -> Keeper:
+def keeper_at(site: Site) -> Keeper:
     keeper = Keeper()
-    world.listen(Address(site.name, 3), keeper.connection)
+    site.use(keeper)
     return keeper
 
 
 def before_brokers(world: World, names: str, speaks_5: bool, **settings: Any) -> list[Site]:
     """Sites in a row whose brokers speak MQTT 5, or 3.1.1 at most."""
-    sites = [Site(world, name, None) for name in names]
+    sites = [Site(world, name, "sf", **settings) for name in names]
     for site in sites:
-        site.broker = Broker(PLAIN._replace(speaks_5=speaks_5))
-        world.listen(Address(site.name, 3), site.broker.connection)
-        site.algorithm = "sf"
-        site.settings = settings
-        site.start()
+        site.broker.make = PLAIN._replace(speaks_5=speaks_5)
     for before, site in itertools.pairwise(sites):
         site.node.links.add(Address(before.name, 2), False)
     world.run(3)

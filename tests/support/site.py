@@ -42,10 +42,10 @@ class Site:
         self.name = name
         self.algorithm = algorithm
         self.settings = settings
-        self.broker = Broker()
+        self.broker: Broker
+        self.use(Broker())
         self.store = store or MemoryStore()
         self.spool = spool
-        world.listen(Address(name, 3), self.broker.connection)
         self.node: Node
         self.start()
 
@@ -90,6 +90,11 @@ class Site:
         assert isinstance(driver, WorldDriver)
         self.world.kill(driver, silent)
 
+    def use(self, broker: Broker) -> None:
+        """From now on the node's broker is this one."""
+        self.broker = broker
+        self.world.listen(Address(self.name, 3), broker.connection)
+
     def broker_down(self) -> None:
         """The broker ends and nobody listens in its place."""
         self.world.listeners.pop(Address(self.name, 3), None)
@@ -98,7 +103,7 @@ class Site:
     def broker_up(self, keeps: bool = True) -> None:
         """The broker is there again; ``keeps`` False: without sessions and retained messages."""
         self.broker.crash(keeps)
-        self.world.listen(Address(self.name, 3), self.broker.connection)
+        self.use(self.broker)
 
     def crash(self) -> None:
         """The node ends without a good-bye; what is left of it keeps quiet."""

@@ -82,6 +82,10 @@ class Broker:
     def connection(self) -> Connection:
         return Connection(self)
 
+    def of(self, client_id: str) -> Connection:
+        """The newest connection of a client."""
+        return next(one for one in reversed(self.connections) if one.client_id == client_id)
+
     def topics(self, client_prefix: str = "ildm-") -> list[str]:
         """Topics published by clients whose id begins so; by default what nodes have injected."""
         return [packet.topic for client_id, packet in self.published if client_id.startswith(client_prefix)]

@@ -264,7 +264,7 @@ def test_a_will_of_a_session_that_is_taken_over_is_older_than_what_the_next_conn
     client = a.client("device", Connect(client_id="device", clean_start=False, will=will))
     client.send(Publish(topic="w", payload=b"online", retain=True, qos=1, packet_id=1))
     world.run(10)
-    (earlier,) = [each for each in a.broker.connections if each.client_id == "device"]
+    earlier = a.broker.of("device")
     a.broker.sessions["device"].connection = None  # closed later
     client = a.client("device", Connect(client_id="device", clean_start=False, will=will))
     a.broker.answer_delay = 0.5

@@ -25,8 +25,7 @@ AS_QOS_1 = PLAIN._replace(speaks_5=False, largest_qos=1)
 
 def site(world: World, mini: Broker, store: MemoryStore | None = None, **settings: Any) -> Site:
     made = Site(world, "a", "pf", store=store, spool=MemorySpool(), **settings)
-    made.broker = mini
-    world.listen(made.node.broker_address, mini.connection)
+    made.use(mini)
     return made
 
 
@@ -245,7 +244,7 @@ def test_what_such_a_broker_does_not_answer_is_done_in_the_end(unheard: type) ->
     assert a.node.injector.senders[0].inflight == 0
     assert a.node.counters["injection_unanswered"] == 3
     assert [p.payload for name, p in a.broker.published if name == "ildm-a-0"] == [b"1", b"2", b"3"]
-    connection = next(c for c in a.broker.connections if c.client_id == "ildm-a-0")
+    connection = a.broker.of("ildm-a-0")
     assert connection.session is not None
     assert connection.session.unreleased == {}
 

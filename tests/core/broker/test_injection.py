@@ -20,13 +20,8 @@ def taken(broker: Broker) -> list[bool]:
     return taken
 
 
-def site_with(world: World, broker: Broker, protocol: str, **link: Any) -> Site:
-    site = Site(world, "b", None)
-    site.broker = broker
-    world.listen(Address("b", 3), broker.connection)
-    site.algorithm = "pf"
-    site.settings = {"broker": {"address": "b:3", "protocol": protocol}, "link": link}
-    return site
+def site_with(world: World, protocol: str, **link: Any) -> Site:
+    return Site(world, "b", "pf", broker={"address": "b:3", "protocol": protocol}, link=link)
 
 
 @pytest.mark.parametrize(
@@ -42,10 +37,9 @@ def test_each_life_of_a_node_begins_with_a_clean_session_which_then_lasts(
     world: World, protocol: str, qos: int, first_life: list[bool], after_a_break: list[bool]
 ) -> None:
     """Handshakes of an earlier life would meet packet identifiers that begin anew: messages got lost."""
-    broker = Broker()
-    site = site_with(world, broker, protocol, qos=qos)
+    site = site_with(world, protocol, qos=qos)
+    broker = site.broker
     for _ in range(2):
-        site.start()
         world.run(3)
         assert taken(broker) == first_life
         assert site.node.injector.connected
@@ -54,21 +48,20 @@ def test_each_life_of_a_node_begins_with_a_clean_session_which_then_lasts(
         assert taken(broker) == after_a_break
         site.crash()
         world.run(1)
+        site.start()
 
 
 def test_a_persistent_session_is_kept_for_a_bounded_time(world: World) -> None:
-    broker = Broker()
-    site_with(world, broker, "5", qos=2).start()
+    site = site_with(world, "5", qos=2)
     world.run(3)
-    assert broker.connects[-1].properties == {Property.SESSION_EXPIRY_INTERVAL: 3600}
+    assert site.broker.connects[-1].properties == {Property.SESSION_EXPIRY_INTERVAL: 3600}
 
 
 @pytest.mark.parametrize("protocol", ["5", "3.1.1", "auto"])
 def test_a_message_of_the_first_life_does_not_shadow_one_of_the_second(world: World, protocol: str) -> None:
     """A broker that keeps unreleased identifiers per session, as MQTT-4.3.3-2 wants it."""
-    broker = Broker()
-    site = site_with(world, broker, protocol, qos=2)
-    site.start()
+    site = site_with(world, protocol, qos=2)
+    broker = site.broker
     world.run(3)
     message = Publish(topic="first", payload=b"x", qos=2, packet_id=1)
     site.node.injector.publish(message, 0, None, None)
@@ -88,9 +81,8 @@ def test_a_message_of_the_first_life_does_not_shadow_one_of_the_second(world: Wo
 @pytest.mark.parametrize("plain", [True, False])
 def test_what_the_broker_has_of_what_it_was_given(world: World, qos: int, plain: bool) -> None:
     """Also what was under way when it went, and what came while it was away."""
-    broker = Broker()
-    site = site_with(world, broker, "5", queue_messages=100)
-    site.start()
+    site = site_with(world, "5", queue_messages=100)
+    broker = site.broker
     world.run(3)
     injector = site.node.injector
 
@@ -138,10 +130,9 @@ def test_retained_messages_that_the_queue_dropped_are_injected_when_the_broker_i
 
 
 def test_a_silent_broker_is_given_up_and_dialed_again(world: World) -> None:
-    broker = Broker()
-    site = site_with(world, broker, "5")
+    site = site_with(world, "5")
+    broker = site.broker
     broker.takes = lambda *_: False
-    site.start()
     world.run(30)
     assert site.node.reach.down_reason == "no answer to CONNECT"
     assert not site.node.injector.senders[0].open
@@ -152,12 +143,11 @@ def test_a_silent_broker_is_given_up_and_dialed_again(world: World) -> None:
 
 
 def test_a_broker_that_gives_the_session_to_another_client_is_not_hurried(world: World) -> None:
-    broker = Broker()
-    site = site_with(world, broker, "5")
-    site.start()
+    site = site_with(world, "5")
+    broker = site.broker
     world.run(3)
     broker.connects.clear()
-    (connection,) = (each for each in broker.connections if each.client_id == "ildm-b-0")
+    connection = broker.of("ildm-b-0")
     connection.transport.write(Disconnect(reason_code=ReasonCode.SESSION_TAKEN_OVER).encode(Version.V5))
     connection.transport.close()
     world.run(1)

@@ -235,7 +235,7 @@ def test_a_retained_one_is_not_set_again_at_each_connection(world: World, qos: i
     hang_ups = b.broker.hang_ups
     withheld = b.node.counters["retained_repair_withheld"]
     for _ in range(3):
-        (own,) = [each for each in b.broker.connections if each.client_id == "ildm-b-0"]
+        own = b.broker.of("ildm-b-0")
         own.transport.close()
         world.run(30)
     assert b.broker.hang_ups == hang_ups

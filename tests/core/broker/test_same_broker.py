@@ -42,17 +42,11 @@ class Heard(Broker):
         return True
 
 
-def at(world: World, site: Site, broker: Broker) -> None:
-    """From now on a site's broker is this one."""
-    site.broker = broker
-    world.listen(Address(site.name, 3), broker.connection)
-
-
 def two(world: World, algorithm: str, broker: Broker | None = None, **settings: Any) -> list[Site]:
     """Two nodes that are not linked, before one broker."""
     sites = [Site(world, name, algorithm, **settings) for name in "ab"]
     for site in sites:
-        at(world, site, broker or sites[0].broker)
+        site.use(broker or sites[0].broker)
     return sites
 
 
@@ -196,7 +190,7 @@ def test_a_node_that_is_restarted_elsewhere_is_linked(world: World, algorithm: s
     link(a, b)
     world.run(20)
     b.kill()
-    at(world, b, Broker())
+    b.use(Broker())
     b.start(("a",))
     world.run(5)
     assert (a.links(), b.links()) == ({"b": "active"}, {"a": "active"})
@@ -233,9 +227,8 @@ def test_an_account_that_may_not_listen(world: World, algorithm: str, both: bool
             a.broker.flush()
         return True
 
-    b.broker = Broker()
+    b.use(Broker())
     b.broker.takes = through
-    world.listen(Address("b", 3), b.broker.connection)
     b.broker.denies = lambda topic_filter: topic_filter.startswith(PREFIX)
     if both:
         a.broker.denies = b.broker.denies
@@ -293,12 +286,12 @@ def test_a_broker_that_hangs_up_on_it_is_not_tried_for_ever(world: World, algori
 def test_a_broker_that_is_silent_is_dialed_anew(world: World, algorithm: str) -> None:
     a, b = two(world, algorithm)
     for site in (a, b):
-        at(world, site, Broker())
+        site.use(Broker())
     link(a, b)
     world.run(5)
     session = b.node.injector.same_broker.session
     assert session is not None
-    connection = next(each for each in b.broker.connections if each.client_id == "ildm-b-same")
+    connection = b.broker.of("ildm-b-same")
     b.broker.takes = lambda _, packet: not (isinstance(packet, PingReq) and connection.received[-1] is packet)
     world.run(3 * b.node.config.broker.keep_alive)
     again = b.node.injector.same_broker.session
@@ -310,8 +303,8 @@ def test_a_broker_that_is_silent_is_dialed_anew(world: World, algorithm: str) ->
 def test_nodes_with_brokers_of_their_own_are_told_once(world: World, algorithm: str) -> None:
     """Each link costs a subscription and a message; one that comes again between known nodes no message."""
     a, b = Site(world, "a", algorithm), Site(world, "b", algorithm)
-    at(world, a, Heard())
-    at(world, b, Heard())
+    a.use(Heard())
+    b.use(Heard())
     world.run(5)
     link(a, b)
     world.run(CHECKED_AFTER + 5)
@@ -342,7 +335,7 @@ def test_nodes_with_brokers_of_their_own_are_told_once(world: World, algorithm: 
 def test_many_links_are_asked_for_together(world: World) -> None:
     settings = {"max_neighbors": 2 * BATCH}
     hub = Site(world, "hub", "pf", link=settings)
-    at(world, hub, Heard())
+    hub.use(Heard())
     far = [Site(world, f"n{number}", "pf") for number in range(BATCH + 20)]
     for site in far:
         link(hub, site)
@@ -351,10 +344,10 @@ def test_many_links_are_asked_for_together(world: World) -> None:
     assert isinstance(broker, Heard)
     broker.wanted.clear()
     broker.probes.clear()
-    [connection] = [each for each in broker.connections if each.client_id == "ildm-hub-same"]
+    connection = broker.of("ildm-hub-same")
     connection.transport.abort()
     world.run(20)
-    [connection] = [each for each in broker.connections if each.client_id == "ildm-hub-same"]
+    connection = broker.of("ildm-hub-same")
     sizes = [len(each.subscriptions) for each in connection.received if isinstance(each, Subscribe)]
     assert sizes == [BATCH, 21]
     assert len(broker.probes) == len(far) + 1
@@ -502,6 +495,6 @@ def test_a_client_of_the_listening_kind_greets_as_the_account(world: World) -> N
     a = Site(world, "a", "pf", broker={"address": "a:3", "username": "node"})
     link(a, Site(world, "b", "pf"))
     world.run(2)
-    connection = next(each for each in a.broker.connections if each.client_id == "ildm-a-same")
+    connection = a.broker.of("ildm-a-same")
     [connect] = [each for each in connection.received if isinstance(each, Connect)]
     assert (connect.username, connect.clean_start) == ("node", True)

@@ -64,11 +64,8 @@ def probed(
 ) -> tuple[Site, Scripted]:
     """A node that finds out about a broker, without persistent sessions (they connect twice)."""
     broker = Scripted(answer)
-    site = Site(world, "a", None)
-    site.broker = broker
-    world.listen(Address("a", 3), broker.connection)
-    site.algorithm, site.settings = "pf", {"link": {"qos": 1}}
-    site.start()
+    site = Site(world, "a", "pf", link={"qos": 1})
+    site.use(broker)
     world.run(seconds)
     return site, broker
 
@@ -165,13 +162,11 @@ def test_wrong_credentials_are_reported_and_decide_nothing(
 
 def test_a_broker_that_is_not_there_yet(world: World) -> None:
     broker = Scripted(both)
-    site = Site(world, "a", None)
+    site = Site(world, "a", "pf")
     del world.listeners[Address("a", 3)]
-    site.algorithm = "pf"
-    site.start()
     world.run(5)
     assert site.node.reach.down_reason == "a:3: connection refused"
-    world.listen(Address("a", 3), broker.connection)
+    site.use(broker)
     world.run(30)
     assert site.node.injector.version is V5
     assert broker.versions == [V5, V5]
@@ -186,10 +181,8 @@ def test_what_is_no_connack_is_reported_and_tried_again(world: World) -> None:
 
 def test_a_node_that_stops_while_it_probes_leaves_no_connection(world: World) -> None:
     broker = Scripted(lambda asked, n: None)
-    site = Site(world, "a", None)
-    world.listen(Address("a", 3), broker.connection)
-    site.algorithm = "pf"
-    site.start()
+    site = Site(world, "a", "pf")
+    site.use(broker)
     site.node.injector.stop()  # while the connection is made
     world.run(60)
     assert broker.connections == []

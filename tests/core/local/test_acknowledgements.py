@@ -183,7 +183,7 @@ def test_what_has_waited_comes_between_two_packets(world: World, qos: int) -> No
     a, _, answers, client = kept_answers(world, topics(qos))
     answers.let_go(2)
     world.run(0.1)
-    transport = next(one for one in a.broker.connections if one.client_id == "c").transport
+    transport = a.broker.of("c").transport
     kind = PubAck if qos == 1 else PubRec
     data = Publish(topic="x", payload=bytes(500)).encode(Version.V5) + kind(packet_id=1).encode(Version.V5)
     transport.write(data[:100])
@@ -383,7 +383,7 @@ def test_a_disconnect_that_waits_comes_before_the_end(world: World, end: str) ->
     elif end == "is moved off":
         session.move_off()
     else:
-        next(one for one in a.broker.connections if one.client_id == "c").transport.close()
+        a.broker.of("c").transport.close()
     world.run(ANSWERS + 1)
     assert injected(b) == []
     assert a.node.counters["undecided"] == 0
@@ -403,7 +403,7 @@ def test_what_the_broker_refuses_by_hanging_up_does_not_cross(
     client = a.client("c", version=version)
     client.send(message("secret", qos))
     world.run(0.1)
-    next(one for one in a.broker.connections if one.client_id == "c").transport.abort()
+    a.broker.of("c").transport.abort()
     world.run(3)
     assert client.closed
     assert injected(b) == []

@@ -227,7 +227,7 @@ def test_an_answer_that_overtakes_others_waits_for_its_message_to_cross() -> Non
     bench.site.broker.takes = lambda _, packet: False
     for number in (1, 2):
         bench.send(client, Publish(topic="t", payload=b"%d" % number, qos=2, packet_id=number))
-    connection = next(c for c in bench.site.broker.connections if c.client_id == "c")
+    connection = bench.site.broker.of("c")
     connection.send(PubRec(packet_id=2))
     bench.world.run(0.1)
     assert client.got(PubRec) == []
@@ -242,7 +242,7 @@ def test_it_does_not_wait_for_ever() -> None:
     bench.site.broker.takes = lambda _, packet: False
     for number in (1, 2):
         bench.send(client, Publish(topic="t", payload=b"%d" % number, qos=2, packet_id=number))
-    next(c for c in bench.site.broker.connections if c.client_id == "c").send(PubRec(packet_id=2))
+    bench.site.broker.of("c").send(PubRec(packet_id=2))
     bench.world.run(2)
     assert ids(client.got(PubRec)) == [2]
 

@@ -65,7 +65,7 @@ def test_a_message_that_cannot_be_read_is_relayed_and_does_not_cross(
     else:
         a, b = row(world, "ab", algorithm)
         b.subscriber("#")
-    keeper = keeper_at(world, a)
+    keeper = keeper_at(a)
     client = a.client("c", version=version)
     good = Publish(topic="good", payload=b"x").encode(version)
     client.transport.write(good + bad + bad + good)
@@ -82,7 +82,7 @@ def test_a_message_that_cannot_be_read_is_relayed_and_does_not_cross(
 def test_an_alias_is_forgotten_with_a_message_that_might_have_changed_it(world: World) -> None:
     """Later messages would go out under the topic the alias had before."""
     a, b = row(world, "ab", "pf")
-    keeper_at(world, a)
+    keeper_at(a)
     client = a.client("c", version=Version.V5)
     alias = {Property.TOPIC_ALIAS: 1}
 
@@ -126,7 +126,7 @@ def test_too_many_filters_in_a_packet_end_the_connection(
 ) -> None:
     """Refused before the rest is read, and before the broker gets it."""
     site = Site(world, "a", algorithm)
-    keeper = keeper_at(world, site)
+    keeper = keeper_at(site)
     client = site.client("c", version=version)
     names = [f"f/{i}" for i in range(2001)]
     packet: Subscribe | Unsubscribe
@@ -177,7 +177,7 @@ def test_a_connect_is_refused_in_the_words_of_the_standard(world: World, data: s
 def test_a_connect_of_3_1_may_have_any_flags(world: World) -> None:
     """MQTT 3.1 does not use them (3.1); all bytes are relayed as they came."""
     site = Site(world, "a", None)
-    keeper = keeper_at(world, site)
+    keeper = keeper_at(site)
     data = Connect(client_id="c", version=Version.V31).encode()
     client = raw_client(world, "a", b"\x14" + data[1:])
     assert [packet.reason_code for packet in client.got(ConnAck)] == [0]

@@ -59,7 +59,7 @@ def test_a_large_message_is_relayed_as_it_comes_and_crosses_when_it_is_whole(
     )
     frame = message.encode(version)
     before = Publish(topic="t", payload=b"before").encode(version)
-    to_broker = next(c for c in a.broker.connections if c.client_id == "c")
+    to_broker = a.broker.of("c")
     arrived = len(to_broker.transport.other.written)
     client.transport.write(before)
     sent = len(before)
@@ -93,7 +93,7 @@ def test_a_large_message_that_nobody_wants_elsewhere_is_not_kept(world: World) -
 
 def test_a_packet_over_the_limit_is_refused_by_its_header(world: World) -> None:
     a, b = row(world, "ab", "pf", limits={"packet_size": 100_000})
-    keeper = keeper_at(world, a)
+    keeper = keeper_at(a)
     client = a.client("c", version=Version.V5)
     good = Publish(topic="t", payload=bytes(90_000)).encode(Version.V5)
     client.transport.write(good + Publish(topic="t", payload=bytes(100_001)).encode(Version.V5)[:20_000])
@@ -105,7 +105,7 @@ def test_a_packet_over_the_limit_is_refused_by_its_header(world: World) -> None:
 
 def test_what_a_client_may_not_send_is_refused_by_its_header(world: World) -> None:
     site = Site(world, "a", "pf")
-    keeper = keeper_at(world, site)
+    keeper = keeper_at(site)
     client = site.client("c", version=Version.V5)
     client.transport.write(b"\x36\xff\xff\x3f" + bytes(10_000))  # QoS 3
     world.run(1)
@@ -208,7 +208,7 @@ def test_the_node_answers_for_a_client_between_its_packets(world: World) -> None
 def test_a_client_is_moved_off_between_its_packets(world: World, finishes: bool) -> None:
     a, b = row(world, "ab", "pf", limits={"drain_timeout": 5})
     b.subscriber("#")
-    keeper = keeper_at(world, a)
+    keeper = keeper_at(a)
     client = a.client("c")
     frame = Publish(topic="t", payload=LARGE).encode(Version.V311)
     client.transport.write(frame[:50_000])
@@ -273,7 +273,7 @@ def test_a_client_that_goes_without_disconnect_leaves_its_will(world: World) -> 
 
 def test_a_broker_that_does_not_close_is_not_waited_for_for_ever(world: World) -> None:
     site = Site(world, "a", None)
-    keeper_at(world, site)
+    keeper_at(site)
     client = site.client("c")
     to_broker = next(iter(site.node.sessions)).paired
     assert to_broker is not None
@@ -381,7 +381,7 @@ def test_the_broker_and_other_sites_get_the_same_however_the_bytes_are_cut(
         else:
             a, b = row(world, "ab", algorithm, link={"transfer": "received"})
             b.subscriber("wanted", qos=2)
-        keeper = keeper_at(world, a)
+        keeper = keeper_at(a)
         client = a.client("c", version=version)
         session = next(s for s in a.node.sessions if s.client_id == "c")
         if session.publishing.aliases is not None:

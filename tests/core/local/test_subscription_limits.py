@@ -111,7 +111,7 @@ def test_a_restored_session_is_bounded_too(world: World) -> None:
 
 def test_requests_without_an_answer_are_bounded(world: World) -> None:
     site = Site(world, "a", None, limits={"subscription_bytes": 1_000_000})
-    keeper_at(world, site)
+    keeper_at(site)
     client = site.client("c", version=Version.V5)
     names = [Subscription(topic_filter=f"f/{i}") for i in range(1000)]
     for packet_id in range(1, 10):
@@ -124,7 +124,7 @@ def test_requests_without_an_answer_are_bounded(world: World) -> None:
 @pytest.mark.parametrize("cut", [False, True])
 def test_a_request_of_many_megabytes_is_refused(world: World, cut: bool) -> None:
     site = Site(world, "a", None)
-    keeper = keeper_at(world, site)
+    keeper = keeper_at(site)
     client = site.client("c", version=Version.V5)
     names = [Subscription(topic_filter=f"{i}/" + "x" * 65_000) for i in range(20)]
     frame = Subscribe(packet_id=1, subscriptions=names).encode(Version.V5)

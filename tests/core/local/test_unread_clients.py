@@ -130,7 +130,7 @@ def test_the_broker_does_not_miss_it(world: World) -> None:
     for number in range(1, 26):
         client.send(message(number))
     world.run(1)
-    (connection,) = (each for each in a.broker.connections if each.client_id == "c")
+    connection = a.broker.of("c")
     for _ in range(10):
         before = len(connection.received)
         world.run(44)
@@ -200,7 +200,7 @@ def test_one_that_waits_can_be_ended(world: World, how: str) -> None:
     elif how == "drain":
         session.move_off()
     else:
-        (connection,) = (each for each in a.broker.connections if each.client_id == "c")
+        connection = a.broker.of("c")
         connection.transport.close()
     world.run(20)
     assert client.closed

@@ -38,7 +38,7 @@ class Fickle(virtual.Broker):
         wrong = self.refuses if type(packet) is Connect else self.silent
         return not (wrong and connection.client_id == self.against)
 
-    def of(self, client_id: str) -> virtual.Connection | None:
+    def newest(self, client_id: str) -> virtual.Connection | None:
         """The newest connection of a client."""
         found = [one for one in self.connections if one.client_id == client_id]
         return found[-1] if found else None
@@ -140,7 +140,7 @@ def to_a_client(stage: Stage, case: Case, pieces: list[bytes]) -> dict[str, Any]
         version=version,
     )
     stage.run(0.01)
-    connection = broker.of("c")
+    connection = broker.newest("c")
     assert connection is not None
     for piece in pieces:
         connection.transport.write(piece)
@@ -165,7 +165,7 @@ def to_the_node(stage: Stage, case: Case, pieces: list[bytes]) -> dict[str, Any]
     broker = begin(stage, case, OWN)
     if case.setup & 0x10:
         broker.refuses = True
-        connection = broker.of(OWN)
+        connection = broker.newest(OWN)
         if connection is not None:
             connection.transport.abort()
         stage.run(0.2)
@@ -176,7 +176,7 @@ def to_the_node(stage: Stage, case: Case, pieces: list[bytes]) -> dict[str, Any]
         Publish(topic="t/3", payload=b"", retain=True),
     )
     stage.run(0.01)
-    connection = broker.of(OWN)
+    connection = broker.newest(OWN)
     ended = True
     if connection is not None:
         for piece in pieces:
