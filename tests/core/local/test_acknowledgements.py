@@ -27,7 +27,7 @@ from ildm.mqtt import (
 )
 from ildm.testing.virtual.client import MiniClient
 from ildm.testing.virtual.world import World
-from tests.support.mini_brokers import Answers, injected
+from tests.support.odd_brokers import Answers, injected
 from tests.support.site import Site, row
 
 VERSIONS = [Version.V311, Version.V5]

@@ -15,7 +15,7 @@ from ildm.core.local.unanswered import Unanswered
 from ildm.mqtt import PacketType, PubAck, PubComp, Publish, PubRec, PubRel, ReasonCode, Version
 from ildm.testing.virtual.client import MiniClient
 from ildm.testing.virtual.world import World
-from tests.support.mini_brokers import Answers, injected
+from tests.support.odd_brokers import Answers, injected
 from tests.support.site import Site, row
 
 VERSIONS = pytest.mark.parametrize("version", [Version.V311, Version.V5])

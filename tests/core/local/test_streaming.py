@@ -25,7 +25,7 @@ from ildm.mqtt import (
 from ildm.testing.virtual.client import MiniClient
 from ildm.testing.virtual.node import make_node, plugin_specs
 from ildm.testing.virtual.world import World
-from tests.support.mini_brokers import Keeper, keeper_at
+from tests.support.odd_brokers import Keeper, keeper_at
 from tests.support.site import Site, row
 
 LARGE = bytes(range(256)) * 800

@@ -22,7 +22,7 @@ from ildm.mqtt import (
 )
 from ildm.testing.virtual.client import MiniClient
 from ildm.testing.virtual.world import World
-from tests.support.mini_brokers import keeper_at
+from tests.support.odd_brokers import keeper_at
 from tests.support.site import Site, row
 
 

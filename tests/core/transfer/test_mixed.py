@@ -16,7 +16,7 @@ from ildm.core.link.control import ALGORITHM
 from ildm.mqtt import Publish, Subscribe, Subscription, Version
 from ildm.testing.virtual.world import World
 from ildm_algorithms.pf import PublicationFlooding
-from tests.support.mini_brokers import before_brokers
+from tests.support.odd_brokers import before_brokers
 from tests.support.senders import make, opened
 from tests.support.site import row
 

@@ -9,7 +9,7 @@ import pytest
 
 from ildm.mqtt import Property, PubAck, Publish, Subscribe, Subscription, Version
 from ildm.testing.virtual.world import World
-from tests.support.mini_brokers import before_brokers
+from tests.support.odd_brokers import before_brokers
 from tests.support.site import Site, row
 
 
