@@ -13,6 +13,7 @@ from ildm.config import parse_config
 from ildm.core.local.broker_session import BrokerSession
 from ildm.core.local.client_session import ClientSession
 from ildm.core.local.partial import Partial
+from ildm.core.local.wire import ClientWire
 from ildm.core.session import peer_of
 from ildm.mqtt import Connect, Disconnect, Publish, Version
 from ildm.net.run import NodeServer
@@ -34,7 +35,8 @@ class Writer(asyncio.Protocol):
 
 
 def left() -> list[object]:
-    return [each for each in gc.get_objects() if isinstance(each, ClientSession | BrokerSession | Partial)]
+    kinds = ClientSession | BrokerSession | ClientWire | Partial
+    return [each for each in gc.get_objects() if isinstance(each, kinds)]
 
 
 def leaves(client: asyncio.Transport, broker: Broker) -> None:

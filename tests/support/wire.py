@@ -6,6 +6,7 @@ from typing import Any
 
 from ildm.core.local.wire import ClientWire
 from ildm.core.session import BaseSession
+from ildm.mqtt import MqttError
 from ildm.testing.virtual.world import World
 from tests.support.site import Site
 
@@ -44,9 +45,12 @@ class Ends:
         self.went_on = 0
         session = BaseSession(site.node.driver)
         session.connection_made(self.client)
-        self.wire = ClientWire(self.parts, session, self.errors.append, self._go_on)
+        self.wire = ClientWire(self.parts, session, self)
         self.wire.broker = BaseSession(site.node.driver)
         self.wire.broker.connection_made(self.broker)
 
-    def _go_on(self) -> None:
+    def fail(self, error: MqttError) -> None:
+        self.errors.append(error)
+
+    def go_on(self) -> None:
         self.went_on += 1

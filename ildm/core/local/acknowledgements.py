@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from ildm.core.local.parts import ClientParts
     from ildm.core.local.wire import ClientWire
+    from ildm.core.transfer.custody import Custody
 
 ANY_NUMBER = 65535
 """Messages that a client may have under way where the broker sets no receive maximum (MQTT 5, 3.2.2.3.3)."""
@@ -34,7 +35,8 @@ class Acknowledgements:
         self._parts = parts
         self._wire = wire
         self._gate: AckGate | None = None
-        self._barrier = None if parts.custody is None else WriteBarrier(parts.custody, wire.to_client)
+        self._barrier: WriteBarrier | None = None
+        """Made for the first acknowledgement that waits for the disk."""
         self.lsn = 0
         """Up to here all has to be durable before the client gets the next acknowledgement."""
         self.holds = False
@@ -56,17 +58,24 @@ class Acknowledgements:
     def passes(self, data: bytes, count: int) -> bool:
         """``count`` PUBACK or PUBREC have come: whether they pass to the client now. If not, they wait."""
         open = self._gate is None or self._gate.acknowledgement(data, count)
-        return open and (self._barrier is None or self.is_durable(data))
+        return open and (self._parts.custody is None or self.is_durable(data))
 
     def is_durable(self, data: bytes) -> bool:
         """Whether what acknowledgements are for is durable. If not, they go to the client when it is."""
-        barrier = self._barrier
-        if barrier is None or barrier.passes(self.lsn):
+        custody = self._parts.custody
+        if custody is None or self._passes_barrier(custody):
             return True
+        barrier = self._barrier
+        if barrier is None:
+            barrier = self._barrier = WriteBarrier(custody, self._wire.to_client)
         barrier.wait(self.lsn, data)
         if len(barrier) > PACKET_IDS:
             self.too_much_deferred()
         return False
+
+    def _passes_barrier(self, custody: Custody) -> bool:
+        """Whether the next acknowledgement need not wait for the disk."""
+        return self.lsn <= custody.durable if self._barrier is None else self._barrier.passes(self.lsn)
 
     def _acknowledge(self, data: bytes) -> None:
         """The gate has opened."""
@@ -78,7 +87,8 @@ class Acknowledgements:
         """Whether the next acknowledgement may have to wait."""
         if self._gate is not None and not self._gate.idle:
             return True
-        return self._barrier is not None and not self._barrier.passes(self.lsn)
+        custody = self._parts.custody
+        return custody is not None and not self._passes_barrier(custody)
 
     def in_order(self, answer: Answer) -> bool:
         """A SUBACK or UNSUBACK has come: whether it passes now. If not, it waits for those before it."""

@@ -77,26 +77,25 @@ def with_packet_size(frame: bytes, limit: int) -> bytes:
 
 
 class Answers:
-    """What one client allows in acknowledgements, and those that follow from it."""
+    """What a client allows in acknowledgements, and those that follow from it.
+
+    Args:
+        connect: of MQTT 5, as the client has sent it (MQTT-3.1.2-29); None: it is of an older version.
+    """
 
     __slots__ = ("_changed", "_limits", "_packet_room", "_version", "_wants_reasons")
 
-    def __init__(self, limits: LimitsConfig) -> None:
+    def __init__(self, limits: LimitsConfig, connect: Connect | None = None) -> None:
         self._limits = limits
-        self._version = members.V311
+        self._version = members.V311 if connect is None else connect.version
         self._changed: tuple[Connect, Connect] | None = None
         """Its CONNECT of MQTT 5 as it has sent it and as the broker got it, until CONNACK."""
         self._packet_room = ANY_SIZE
         """The largest packet that it takes."""
         self._wants_reasons = False
-
-    def connect_came(self, connect: Connect) -> None:
-        """Note what the client allows, as it has sent it (MQTT-3.1.2-29)."""
-        self._version = connect.version
-        if connect.version is members.V5:
-            properties = connect.properties
-            self._wants_reasons = bool(properties.get(members.REQUEST_PROBLEM_INFORMATION, 1))
-            self._packet_room = int(properties.get(members.MAXIMUM_PACKET_SIZE, ANY_SIZE))
+        if connect is not None:
+            self._wants_reasons = bool(connect.properties.get(members.REQUEST_PROBLEM_INFORMATION, 1))
+            self._packet_room = int(connect.properties.get(members.MAXIMUM_PACKET_SIZE, ANY_SIZE))
 
     def connect_changed(self, sent: Connect, passed: Connect) -> None:
         """The broker gets another CONNECT than the client has sent."""

@@ -48,7 +48,6 @@ class BrokerSession(BaseSession):
         "_acks",
         "_admitted",
         "_aliases",
-        "_answers",
         "_asked_at",
         "_connack",
         "_connect",
@@ -71,7 +70,6 @@ class BrokerSession(BaseSession):
         self.paired = client
         self._wire = client.wire
         self._acks = client.acks
-        self._answers = client.answers
         self._publishing = client.publishing
         self.client_id = client.client_id
         self.version = client.version
@@ -215,7 +213,7 @@ class BrokerSession(BaseSession):
         """The broker has accepted the client: whether it may be told now."""
         self._admitted = True
         self.parts.brokers.reached(self.address)
-        frame = self._answers.connack(frame)
+        frame = self._wire.answers.connack(frame)
         plain = frame == _PLAIN and self.version is not members.V5
         packet = _ACCEPTED if plain else decode(frame, self.version)
         assert isinstance(packet, ConnAck)
@@ -362,7 +360,7 @@ class BrokerSession(BaseSession):
     @property
     def between_relayed(self) -> bool:
         """The client has been accepted, and what is relayed to the broker has come to the end of a packet."""
-        return self._accepted and not self._wire.partial.relayed
+        return self._accepted and not self._wire.amid_packet
 
     @property
     def between_answers(self) -> bool:
@@ -412,7 +410,7 @@ class BrokerSession(BaseSession):
             return frame, True
         if rejections is not None:
             codes = rejections.merged(suback.reason_codes)
-            frame = self._answers.suback(suback.packet_id, codes, rejections.text, suback.properties)
+            frame = self._wire.answers.suback(suback.packet_id, codes, rejections.text, suback.properties)
         answer, record = Answer(frame, True), self._publishing.record
         if granted and record is not None:
             answer.ready = self.parts.waits.when_told(

@@ -65,7 +65,6 @@ class ClientSession(BaseSession):
         "_held",
         "_is_gone",
         "acks",
-        "answers",
         "connect",
         "origin",
         "paired",
@@ -82,11 +81,10 @@ class ClientSession(BaseSession):
         super().__init__(parts.driver)
         self.parts = parts
         self.origin = origin
-        self.wire = ClientWire(parts, self, self.fail, self._go_on)
-        self.answers = Answers(parts.limits)
+        self.wire = ClientWire(parts, self, self)
         self.acks = Acknowledgements(parts, self.wire)
         self.publishing = Publishing(parts, self.wire, self.acks)
-        self.relay = ClientRelay(parts, self.wire, self.answers, self.acks, self.publishing)
+        self.relay = ClientRelay(parts, self.wire, self.acks, self.publishing)
         self.paired: BrokerSession | None = None
         self.state = AWAITING_CONNECT
         self.connect: Connect | None = None
@@ -152,7 +150,7 @@ class ClientSession(BaseSession):
         if not self.wire.ended:
             self.wire.ended = True
             if self.state is RELAYING:
-                self.relay.decisions.after(self._pass_end)
+                self.relay.after(self._pass_end)
         return True
 
     def _pass_end(self) -> None:
@@ -168,13 +166,13 @@ class ClientSession(BaseSession):
         if self.origin is not None:
             self.origin.end()
         self.relay.client_gone()
-        self.relay.decisions.after(lambda: self._lost(exc))
+        self.relay.after(lambda: self._lost(exc))
 
     def _lost(self, exc: Exception | None) -> None:
-        self.relay.decisions.stop_waiting()
+        self.relay.stop_waiting()
         self._cancel_connect_timer()
         self._answered()
-        self.wire.partial.clear()
+        self.wire.forget_partial()
         self._held = bytearray()
         if self.publishing.is_owed and self.wire.has_broker:
             # what it has sent is with the broker: it crosses before the client is taken for gone
@@ -194,11 +192,11 @@ class ClientSession(BaseSession):
 
     def broker_lost(self) -> None:
         """The connection with the broker has ended: nothing can be passed on any more."""
-        waited = self.relay.decisions.awaited is not None
-        self.relay.decisions.stop_waiting()
+        waited = self.relay.awaits_decision
+        self.relay.stop_waiting()
         self.close()
         if waited and self.transport is None:
-            self._go_on()
+            self.go_on()
         self._unpair()
 
     def _unpair(self) -> None:
@@ -240,7 +238,8 @@ class ClientSession(BaseSession):
         if plain is not frame and packet.version is not members.V31:
             check_first_byte(frame[0], packet.version)
         self.version = self.wire.version = packet.version
-        self.answers.connect_came(packet)
+        if packet.version is members.V5:
+            self.wire.answers = Answers(self.parts.limits, packet)
         if self in self.parts.admission.being_told:
             self._refuse(ReasonCode.QUOTA_EXCEEDED, ConnectReturnCode.SERVER_UNAVAILABLE)
             return
@@ -267,7 +266,7 @@ class ClientSession(BaseSession):
             self._refuse(answer.reason, return_code(answer.reason), answer.text)
         else:
             if answer is not packet:
-                self.answers.connect_changed(packet, answer)
+                self.wire.answers.connect_changed(packet, answer)
                 frame = answer.encode()
             self._dial(frame, answer)
 
@@ -314,7 +313,7 @@ class ClientSession(BaseSession):
         """Answer a CONNECT in the client's version (5: 3.2.2.2; 3.1.1: 3.2.2.3), and close."""
         self._cancel_connect_timer()
         answer = int(reason if self.version is members.V5 else code)
-        self.write(self.answers.with_reason(ConnAck(session_present=False, reason_code=answer), text))
+        self.write(self.wire.answers.with_reason(ConnAck(session_present=False, reason_code=answer), text))
         self.parts.admission.refused_with(answer, self.origin)
         self._step("ends")
         self.close()
@@ -329,7 +328,7 @@ class ClientSession(BaseSession):
                 self.parts.brokers.failed(self.paired.address)
                 self.paired.abort()
             return
-        self.relay.decisions.stop_waiting()
+        self.relay.stop_waiting()
         self.parts.counters["connect_timeouts"] += 1
         self._step("ends")
         self.abort()
@@ -391,7 +390,7 @@ class ClientSession(BaseSession):
         if held:
             self.data_received(held)
         if self.wire.ended and self.state is RELAYING:
-            self.relay.decisions.after(self._pass_end)
+            self.relay.after(self._pass_end)
 
     def _answered(self) -> None:
         if self._asked is not None:
@@ -418,11 +417,12 @@ class ClientSession(BaseSession):
         return self.publishing.publisher_index()
 
     def say_goodbye(self) -> None:
-        self.relay.decisions.say_goodbye()
+        self.relay.say_goodbye()
 
     # ending -----------------------------------------------------------------------------------
 
-    def _go_on(self) -> None:
+    def go_on(self) -> None:
+        """What waited behind a packet has its turn."""
         if self.relay.moving_off:
             self.move_off()
         else:
@@ -430,8 +430,8 @@ class ClientSession(BaseSession):
 
     def fail(self, error: MqttError) -> None:
         """The client has broken the protocol: close its connection, in MQTT 5 with the reason (MQTT-4.13)."""
-        self.wire.partial.clear()
-        self.relay.decisions.stop_waiting()
+        self.wire.forget_partial()
+        self.relay.stop_waiting()
         self.parts.events.client_failed(self, error)
         refusal = _refusal(error) if self.connect is None and self.state is not RELAYING else None
         if refusal is not None:
@@ -444,18 +444,18 @@ class ClientSession(BaseSession):
             return
         self.parts.counters["clients_kicked"] += 1
         self.say_goodbye()
-        self.wire.partial.clear()
-        self.relay.decisions.stop_waiting()
+        self.wire.forget_partial()
+        self.relay.stop_waiting()
         self._end(ReasonCode.ADMINISTRATIVE_ACTION)
 
     def move_off(self) -> None:
         """End the connection in an orderly way, without its will (drain)."""
         relaying = self.state is RELAYING
-        if self.wire.partial.relayed or (relaying and self.relay.decisions.awaited is not None):
+        if self.wire.amid_packet or (relaying and self.relay.awaits_decision):
             # a DISCONNECT now would become part of the packet, or be sent before one that has come before it
             self.relay.moving_off = True
             return
-        self.relay.decisions.stop_waiting()
+        self.relay.stop_waiting()
         if relaying:
             self.relay.clean = True
             if not self.relay.said_goodbye:

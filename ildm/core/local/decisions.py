@@ -18,7 +18,6 @@ from ildm.mqtt import MqttError, PubAck, Publish, PubRec, Subscribe, Subscriptio
 if TYPE_CHECKING:
     from ildm.api import Timer
     from ildm.core.local.acknowledgements import Acknowledgements
-    from ildm.core.local.answers import Answers
     from ildm.core.local.parts import ClientParts
     from ildm.core.local.publishing import Publishing
     from ildm.core.local.wire import ClientWire
@@ -34,7 +33,6 @@ class Decisions:
     __slots__ = (
         "_acks",
         "_after_rest",
-        "_answers",
         "_fetching",
         "_goodbye",
         "_hold_left",
@@ -48,16 +46,10 @@ class Decisions:
     )
 
     def __init__(
-        self,
-        parts: ClientParts,
-        wire: ClientWire,
-        answers: Answers,
-        acks: Acknowledgements,
-        publishing: Publishing,
+        self, parts: ClientParts, wire: ClientWire, acks: Acknowledgements, publishing: Publishing
     ) -> None:
         self._parts = parts
         self._wire = wire
-        self._answers = answers
         self._acks = acks
         self._publishing = publishing
         self.awaited: Awaited[Any] | None = None
@@ -194,7 +186,7 @@ class Decisions:
         code = int(rejected.reason) if version is members.V5 else 0
         acknowledgement = PubAck if packet.qos == 1 else PubRec
         answer = acknowledgement(packet_id=packet.packet_id, reason_code=code)
-        self._wire.to_client(self._answers.with_reason(answer, rejected.text))
+        self._wire.to_client(self._wire.answers.with_reason(answer, rejected.text))
         if packet.qos == 2 and code < 0x80:  # a failure ends the handshake (MQTT-4.3.3-4)
             if publishing.dropped_qos2 is None:
                 publishing.dropped_qos2 = set()
@@ -223,7 +215,7 @@ class Decisions:
             if not entries:
                 self._wire.kept_back()
                 codes = rejections.merged(())
-                suback = self._answers.suback(packet.packet_id, codes, rejections.text, {})
+                suback = self._wire.answers.suback(packet.packet_id, codes, rejections.text, {})
                 self._acks.answer_suback(suback)
                 return None
         elif all(entry is answer for entry, answer in zip(packet.subscriptions, entries, strict=True)):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ildm.api import Source
 from ildm.core.local.actions import broker_wanted, client_actions
+from ildm.core.local.answers import Answers
 from ildm.mqtt import Version
 
 if TYPE_CHECKING:
@@ -95,6 +96,8 @@ class ClientParts:
         self.config = config
         self.limits = config.limits
         self.packet_limits = config.limits.packet
+        self.answers = Answers(config.limits)
+        """Of all clients before MQTT 5."""
         self.driver = driver
         self.counters = counters
         self.timings = timings

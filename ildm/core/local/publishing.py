@@ -49,11 +49,11 @@ class Publishing:
         "_index",
         "_parts",
         "_patience",
+        "_pending",
         "_told_unusable",
         "_wire",
         "aliases",
         "dropped_qos2",
-        "pending",
         "record",
         "rules",
         "unanswered",
@@ -69,7 +69,7 @@ class Publishing:
         self._patience: Timer | None = None
         """While messages wait whose answers have overtaken those of others."""
         self.record: ClientRecord | None = None
-        self.pending = Requests(parts.limits.subscription_bytes)
+        self._pending: Requests | None = None
         self.rules: ClientRules | None = None
         """What may cross; None: everything."""
         self.unanswered: Unanswered | None = None
@@ -78,6 +78,14 @@ class Publishing:
         """Of MQTT 5, once the broker has accepted the client."""
         self.dropped_qos2: set[int] | None = None
         """QoS 2 messages a filter has dropped and the client has not released."""
+
+    @property
+    def pending(self) -> Requests:
+        """SUBSCRIBE and UNSUBSCRIBE that the broker has not answered; made for the first."""
+        pending = self._pending
+        if pending is None:
+            pending = self._pending = Requests(self._parts.limits.subscription_bytes)
+        return pending
 
     def accepted(self) -> None:
         """The client may publish from now on."""
@@ -248,7 +256,7 @@ class Publishing:
     @property
     def is_owed(self) -> bool:
         """The broker has not answered all from which the node learns what it has: messages, subscriptions."""
-        return bool(self.pending or self.unanswered)
+        return bool(self._pending or self.unanswered)
 
     def answered(self, ids: Sequence[int]) -> None:
         """The broker has taken messages."""

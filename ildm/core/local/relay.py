@@ -24,10 +24,9 @@ from ildm.mqtt import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ildm.core.local.acknowledgements import Acknowledgements
-    from ildm.core.local.answers import Answers
     from ildm.core.local.parts import ClientParts
     from ildm.core.local.publishing import Publishing
     from ildm.core.local.wire import ClientWire
@@ -49,14 +48,13 @@ class ClientRelay:
 
     __slots__ = (
         "_acks",
-        "_answers",
+        "_decisions",
         "_parts",
         "_publishing",
         "_spool_room",
         "_wire",
         "actions",
         "clean",
-        "decisions",
         "messages_in",
         "moving_off",
         "open",
@@ -64,19 +62,13 @@ class ClientRelay:
     )
 
     def __init__(
-        self,
-        parts: ClientParts,
-        wire: ClientWire,
-        answers: Answers,
-        acks: Acknowledgements,
-        publishing: Publishing,
+        self, parts: ClientParts, wire: ClientWire, acks: Acknowledgements, publishing: Publishing
     ) -> None:
         self._parts = parts
         self._wire = wire
         self._acks = acks
         self._publishing = publishing
-        self.decisions = Decisions(parts, wire, answers, acks, publishing)
-        self._answers = answers
+        self._decisions: Decisions | None = None
         self._spool_room: SpoolRoom | None = None
         self.actions = b""
         """What is done with a frame, by its first byte (:mod:`.actions`)."""
@@ -95,9 +87,18 @@ class ClientRelay:
         """Made when it is needed, as most clients never find the spool full."""
         room = self._spool_room
         if room is None:
-            acks, publishing = self._acks, self._publishing
-            room = self._spool_room = SpoolRoom(self._parts, self._wire, self._answers, acks, publishing)
+            room = SpoolRoom(self._parts, self._wire, self._acks, self._publishing)
+            self._spool_room = room
         return room
+
+    @property
+    def decisions(self) -> Decisions:
+        """Made when it is needed, as most clients send nothing that is asked about or put off."""
+        decisions = self._decisions
+        if decisions is None:
+            decisions = Decisions(self._parts, self._wire, self._acks, self._publishing)
+            self._decisions = decisions
+        return decisions
 
     @property
     def _refuses(self) -> bool:
@@ -111,7 +112,7 @@ class ClientRelay:
         pos = 0
         partial = self._wire.partial
         try:
-            if partial.missing:
+            if partial is not None and partial.missing:
                 if partial.relayed:
                     pos = partial.take(data)
                     if partial.missing:
@@ -180,7 +181,7 @@ class ClientRelay:
                         if result:
                             broker.write(result)
                         start = end
-                        if self.decisions.awaited is not None:
+                        if self.awaits_decision:
                             left = -1
                 if end == pos:
                     left = NO_ROOM
@@ -207,8 +208,8 @@ class ClientRelay:
             self.decisions.rest = rest
             self._room.wait()
         elif left >= 0:
-            self._wire.partial.hold(rest, missing, self._wire.fail)
-        elif self.decisions.awaited is not None:
+            self._wire.begin_partial().hold(rest, missing, self._wire.fail)
+        elif self.awaits_decision:
             self.decisions.rest = rest
             self._wire.pause("decision")
         else:
@@ -306,7 +307,7 @@ class ClientRelay:
             self.messages_in += 1
             if self._acks.holds and first & 6:
                 self._acks.sent_while_held(1, len(data) - pos + missing)
-        self._wire.partial.relay(data[pos:], missing, copy)
+        self._wire.begin_partial().relay(data[pos:], missing, copy)
         return True
 
     def _crosses(self, data: bytes, header_end: int, identified: bool) -> bool:
@@ -326,13 +327,15 @@ class ClientRelay:
     def _streamed(self, data: bytes, end: int) -> int:
         """A packet that was relayed as it came ends at ``end``; answers how much of ``data`` is relayed."""
         wire = self._wire
-        frame = wire.partial.whole()
+        partial = wire.partial
+        assert partial is not None
+        frame = partial.whole()
         waiting = wire.between_packets()
         moving_off = self.moving_off
         if waiting or moving_off:
             wire.relay(data[:end] + waiting)
         aliases = self._publishing.aliases
-        if wire.partial.given_up and aliases is not None:
+        if partial.given_up and aliases is not None:
             aliases.forget()
         if frame is not None:
             self._publish(frame)
@@ -417,11 +420,34 @@ class ClientRelay:
         clause = "MQTT-3.1.0-2" if type is members.CONNECT else "MQTT-4.13.1-1"
         return ProtocolViolation(f"{type.name} from a client", clause=clause)
 
-    # the end ------------------------------------------------------------------------------------
+    # what was put off, and the end --------------------------------------------------------------
+
+    @property
+    def awaits_decision(self) -> bool:
+        """Whether a decision about a packet of the client's is awaited."""
+        return self._decisions is not None and self._decisions.is_waiting
+
+    def after(self, callback: Callable[[], None]) -> None:
+        """Call back when nothing is put off: the end of a client comes after what it has sent."""
+        if self._decisions is None:
+            callback()
+        else:
+            self._decisions.after(callback)
+
+    def say_goodbye(self) -> None:
+        """A DISCONNECT that waits goes to the broker now: something is to follow it."""
+        if self._decisions is not None:
+            self._decisions.say_goodbye()
+
+    def stop_waiting(self) -> None:
+        """The session ends, and with it what is undecided."""
+        if self._decisions is not None:
+            self._decisions.stop_waiting()
 
     def client_gone(self) -> None:
         """The client sends nothing more."""
-        self.decisions.client_gone()
+        if self._decisions is not None:
+            self._decisions.client_gone()
         if self._spool_room is not None:
             self._spool_room.room_again()
 

@@ -14,7 +14,6 @@ from ildm.mqtt import MqttError, PubAck, Publish, PubRec, ReasonCode, Version, d
 if TYPE_CHECKING:
     from ildm.api import Timer
     from ildm.core.local.acknowledgements import Acknowledgements
-    from ildm.core.local.answers import Answers
     from ildm.core.local.parts import ClientParts
     from ildm.core.local.publishing import Publishing
     from ildm.core.local.wire import ClientWire
@@ -25,19 +24,13 @@ TEXT = "no room to keep the message for other sites"
 class SpoolRoom:
     """Refuses messages of one client, or lets the client wait, until there is room for more."""
 
-    __slots__ = ("_acks", "_answers", "_no_room", "_parts", "_pinging", "_publishing", "_wire")
+    __slots__ = ("_acks", "_no_room", "_parts", "_pinging", "_publishing", "_wire")
 
     def __init__(
-        self,
-        parts: ClientParts,
-        wire: ClientWire,
-        answers: Answers,
-        acks: Acknowledgements,
-        publishing: Publishing,
+        self, parts: ClientParts, wire: ClientWire, acks: Acknowledgements, publishing: Publishing
     ) -> None:
         self._parts = parts
         self._wire = wire
-        self._answers = answers
         self._acks = acks
         self._publishing = publishing
         self._no_room = False
@@ -113,5 +106,5 @@ class SpoolRoom:
         acknowledgement = PubAck if packet.qos == 1 else PubRec
         assert packet.packet_id is not None
         refused = acknowledgement(packet_id=packet.packet_id, reason_code=int(ReasonCode.QUOTA_EXCEEDED))
-        self._wire.to_client(self._answers.with_reason(refused, TEXT))
+        self._wire.to_client(self._wire.answers.with_reason(refused, TEXT))
         return None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ildm.core.local.partial import Partial
 from ildm.mqtt import PingReq
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ildm.api import Timer
     from ildm.core.local.ack_gate import GateScanner
     from ildm.core.local.parts import ClientParts
@@ -19,23 +20,32 @@ ANSWERS = 10.0
 """Seconds that a broker, which may be standing still, has to answer what a client had sent that is gone."""
 
 
+class Owner(Protocol):
+    """The session that the parts belong to, as far as they reach it through the wire."""
+
+    def fail(self, error: MqttError) -> None:
+        """The client has broken the protocol."""
+
+    def go_on(self) -> None:
+        """What waited behind a packet has its turn."""
+
+
 class ClientWire:
     """Sends to the client and to the broker between two of the packets that are relayed, never amid one.
 
     The parts of a session hold this in the place of the session.
 
     Args:
-        fail: the client has broken the protocol.
-        go_on: what waited behind a packet has its turn.
+        owner: ``client`` itself, but for tests.
     """
 
     __slots__ = (
-        "_fail",
-        "_go_on",
         "_interjected",
-        "_limits",
         "_lingering",
+        "_owner",
+        "_parts",
         "_pinged",
+        "answers",
         "beside",
         "broker",
         "client",
@@ -50,26 +60,20 @@ class ClientWire:
         "watching",
     )
 
-    def __init__(
-        self,
-        parts: ClientParts,
-        client: BaseSession,
-        fail: Callable[[MqttError], None],
-        go_on: Callable[[], None],
-    ) -> None:
+    def __init__(self, parts: ClientParts, client: BaseSession, owner: Owner) -> None:
         self.driver = parts.driver
-        self._limits = parts.limits
-        self._fail: Callable[[MqttError], None] | None = fail
-        self._go_on: Callable[[], None] | None = go_on
+        self._parts = parts
+        self._owner: Owner | None = owner
         self.client: BaseSession | None = client
         self.broker: BaseSession | None = None
         self.version = client.version
+        self.answers = parts.answers
         self.keep_alive = 0
         """Seconds, as the broker counts them; 0: it does not."""
         self.ended = False
         """The client has said that it will send nothing more."""
-        self.partial = Partial(parts.partials)
-        """The client's packet of which a part has come."""
+        self.partial: Partial | None = None
+        """The client's packet of which a part has come; None: each has come whole so far."""
         self.scanner: GateScanner | None = None
         """Knows where the broker's packets end."""
         self.watching = False
@@ -81,7 +85,7 @@ class ClientWire:
         self.pings = 0
         """PINGREQs of the node's own that the broker has not answered."""
         self._pinged = 0.0
-        self._interjected: list[bytes] = []
+        self._interjected: list[bytes] | None = None
         self._lingering: tuple[Timer, Callable[[], None]] | None = None
 
     # the client ---------------------------------------------------------------------------------
@@ -120,7 +124,7 @@ class ClientWire:
                 self.beside = bytearray()
             self.beside += packet
             self.watching = True
-            if len(self.beside) > self._limits.write_buffer:
+            if len(self.beside) > self._parts.limits.write_buffer:
                 self.pause("answers")
         elif client is not None:
             client.write(packet)
@@ -149,13 +153,13 @@ class ClientWire:
 
     def fail(self, error: MqttError) -> None:
         """The client has broken the protocol."""
-        if self._fail is not None:
-            self._fail(error)
+        if self._owner is not None:
+            self._owner.fail(error)
 
     def go_on(self) -> None:
         """What waited behind a packet of the client's has its turn."""
-        if self._go_on is not None:
-            self._go_on()
+        if self._owner is not None:
+            self._owner.go_on()
 
     # the broker ---------------------------------------------------------------------------------
 
@@ -163,6 +167,22 @@ class ClientWire:
     def has_broker(self) -> bool:
         """Whether the client's broker session is established."""
         return self.broker is not None and self.broker.is_open
+
+    @property
+    def amid_packet(self) -> bool:
+        """Whether the broker has a part of the packet that the client is sending."""
+        return self.partial is not None and self.partial.relayed
+
+    def begin_partial(self) -> Partial:
+        """The client's packet, of which a part has come now."""
+        if self.partial is None:
+            self.partial = Partial(self._parts.partials)
+        return self.partial
+
+    def forget_partial(self) -> None:
+        """The rest of the packet will not come, or does not count."""
+        if self.partial is not None:
+            self.partial.clear()
 
     def relay(self, data: bytes) -> None:
         """Send the broker what follows in the client's stream."""
@@ -173,15 +193,17 @@ class ClientWire:
         """Send the broker a packet of the node's own, after the client's that is being relayed, if any."""
         if self.ended:
             return  # nothing more can be sent
-        if self.partial.relayed:
+        if self.amid_packet:
+            if self._interjected is None:
+                self._interjected = []
             self._interjected.append(packet)
         else:
             self.relay(packet)
 
     def between_packets(self) -> bytes:
         """What was kept until a packet of the client's is whole."""
-        kept, self._interjected = self._interjected, []
-        return b"".join(kept)
+        kept, self._interjected = self._interjected, None
+        return b"" if kept is None else b"".join(kept)
 
     def ping(self) -> None:
         """Send a PINGREQ of the node's own, whose answer the client does not get."""
@@ -222,5 +244,4 @@ class ClientWire:
 
     def cut(self) -> None:
         """Both connections have ended: let go of their sessions, and of what would lead back to them."""
-        self.client = self.broker = None
-        self._fail = self._go_on = None
+        self.client = self.broker = self._owner = None

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from ildm.core.local.acknowledgements import Acknowledgements
-from ildm.core.local.answers import Answers
 from ildm.core.local.decisions import Decisions
 from ildm.core.local.publishing import Publishing
 from ildm.core.local.spool_room import SpoolRoom
@@ -24,11 +23,10 @@ class Parts(Ends):
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        answers = Answers(self.parts.limits)
         self.acks = Acknowledgements(self.parts, self.wire)
         publishing = Publishing(self.parts, self.wire, self.acks)
-        self.decisions = Decisions(self.parts, self.wire, answers, self.acks, publishing)
-        self.room = SpoolRoom(self.parts, self.wire, answers, self.acks, publishing)
+        self.decisions = Decisions(self.parts, self.wire, self.acks, publishing)
+        self.room = SpoolRoom(self.parts, self.wire, self.acks, publishing)
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ def ends(world: World) -> Ends:
 def test_the_broker_gets_it_after_the_packet_that_is_relayed(ends: Ends) -> None:
     ends.wire.to_broker(PING)
     assert ends.broker.written == PING
-    ends.wire.partial.relay(LARGE[:4096], len(LARGE) - 4096, copy=False)
+    ends.wire.begin_partial().relay(LARGE[:4096], len(LARGE) - 4096, copy=False)
     ends.wire.to_broker(ACK)
     ends.wire.to_broker(PING)
     assert ends.broker.written == PING
