@@ -370,11 +370,12 @@ class Node(ClientEvents):
         if limit is not None:
             return self.admission.refused(session, limit)
         self.sessions.add(session)
-        self.dispatch.session_established(session)
+        self.local.session_established(session)
         return True
 
     def client_connected(self, session: Client, connect: Connect, connack: ConnAck) -> ClientRecord:
         """The broker has accepted a client."""
+        assert isinstance(session, ClientSession)
         record = self.clients.connected(session, connect, connack)
         self.counters["clients_connected"] += 1
         self.driver.log("info", "client connected", client_id=session.client_id, peer=session.peer)
@@ -393,7 +394,7 @@ class Node(ClientEvents):
             self.counters["messages_out"] += session.paired.messages_out
         clean, record = session.relay.clean, session.publishing.record
         unexpected = None if clean else exc or ConnectionError("closed without DISCONNECT")
-        self.dispatch.session_closed(session, unexpected)
+        self.local.session_closed(session, unexpected)
         if record is not None and session.connect is not None:
             self.clients.disconnected(session, record, session.connect, clean)
             self.driver.log(

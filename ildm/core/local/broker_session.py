@@ -106,10 +106,10 @@ class BrokerSession(BaseSession):
         self._asked_at = now
         connect, self._connect = self._connect, b""
         self.write(connect)
-        self.parts.dispatch.session_established(self)
-        self.parts.dispatch.arrived(_CLIENT, self.paired, members.CONNECT, connect)
+        self.parts.session_established(self)
+        self.parts.arrived(_CLIENT, self.paired, members.CONNECT, connect)
         self.paired.broker_connected()
-        self.parts.dispatch.deliver()
+        self.parts.deliver()
 
     def _peer_of(self, transport: Transport) -> str:
         return self.parts.brokers.places.get(self.address) or super()._peer_of(transport)
@@ -157,7 +157,7 @@ class BrokerSession(BaseSession):
             else:
                 self._held += data
                 self._await_connack()
-                self.parts.dispatch.deliver()
+                self.parts.deliver()
         except MqttError as error:
             # the broker has sent what cannot be MQTT: nothing after it can be understood
             self.parts.reach.broke_protocol(self, error)
@@ -170,7 +170,7 @@ class BrokerSession(BaseSession):
         if self._admitted:
             self.parts.brokers.ended(self.address)
         if was_open:
-            self.parts.dispatch.session_closed(self, exc)
+            self.parts.session_closed(self, exc)
         self._wire.end_lingering()
         self.paired.broker_lost()
 
@@ -204,7 +204,7 @@ class BrokerSession(BaseSession):
             if frame[0] >> 4 == members.CONNACK:
                 self.parts.admission.refused_with(connack_code(frame), self.paired.origin)
             if frame[0] >> 4 in (members.AUTH, members.CONNACK):
-                self.parts.dispatch.arrived(_BROKER, self, PacketType(frame[0] >> 4), frame)
+                self.parts.arrived(_BROKER, self, PacketType(frame[0] >> 4), frame)
         rest, self._held = self._held, b""
         if rest:
             self.data_received(rest)
@@ -217,7 +217,7 @@ class BrokerSession(BaseSession):
         plain = frame == _PLAIN and self.version is not members.V5
         packet = _ACCEPTED if plain else decode(frame, self.version)
         assert isinstance(packet, ConnAck)
-        self.parts.dispatch.arrived(_BROKER, self, members.CONNACK, frame)
+        self.parts.arrived(_BROKER, self, members.CONNACK, frame)
         self._connack = frame
         if self.paired.admitted(packet) or self.parts.waits.when_saved(self._go_on):
             self._accept()
@@ -230,7 +230,7 @@ class BrokerSession(BaseSession):
         self.paired.write(self._connack)
         self._connack = None
         self._accepted = True
-        if self.parts.dispatch.chain.filters(_BROKER):
+        if self.parts.filters_broker:
             self._framer = Framer(1 << 28)
             self._aliases = self._client_aliases()
         else:
@@ -246,7 +246,7 @@ class BrokerSession(BaseSession):
             rest, self._held = self._held, b""
             if rest:
                 self.data_received(rest)
-            self.parts.dispatch.deliver()
+            self.parts.deliver()
 
     def _client_aliases(self) -> TopicAliases | None:
         connect = self.paired.connect
@@ -262,7 +262,7 @@ class BrokerSession(BaseSession):
         if frames:
             for frame in frames:
                 self._arrived(frame, deferrable=False)
-            self.parts.dispatch.deliver()
+            self.parts.deliver()
 
     def _watch_and_send(self, scanner: GateScanner, data: bytes) -> None:
         """Relay what passes the gate, and between two packets what is to be sent beside it."""
@@ -307,7 +307,7 @@ class BrokerSession(BaseSession):
         if out:
             self.paired.write(out[0] if len(out) == 1 else b"".join(out))
         self._watched()
-        self.parts.dispatch.deliver()
+        self.parts.deliver()
 
     def _watched(self) -> None:
         """What had to be looked at has come: whether there is more of it."""
@@ -341,7 +341,7 @@ class BrokerSession(BaseSession):
                 out.append(passing)
         self.paired.write(b"".join(out))
         self._watched()
-        self.parts.dispatch.deliver()
+        self.parts.deliver()
 
     def _drop(self, frame: bytes) -> None:
         """Acknowledge, in the client's place, a message that a filter has dropped."""
@@ -398,7 +398,7 @@ class BrokerSession(BaseSession):
             return None
         packet_type = members.PACKET_TYPES[type]
         if packet_type is not None:  # 0 is reserved (2.1.2); the client is to judge it
-            self.parts.dispatch.arrived(_BROKER, self, packet_type, frame)
+            self.parts.arrived(_BROKER, self, packet_type, frame)
         return frame if passes else None
 
     def _subscribed(self, frame: bytes, deferrable: bool) -> tuple[bytes, bool]:

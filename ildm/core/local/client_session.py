@@ -132,7 +132,7 @@ class ClientSession(BaseSession):
             elif self.state is not ENDED:
                 self._held += data
                 self._hold()
-                self.parts.dispatch.deliver()
+                self.parts.deliver()
         except MqttError as error:
             self.fail(error)
 
@@ -250,12 +250,11 @@ class ClientSession(BaseSession):
             self.abort()
             return
         self.client_id = packet.client_id
-        chain = self.parts.dispatch.chain
-        if not chain.admits_clients or self.parts.is_reserved(packet.client_id):
+        if not self.parts.admits_clients or self.parts.is_reserved(packet.client_id):
             self._dial(frame, packet)
             return
         self._step("asked")
-        answer = chain.client(self, packet)
+        answer = self.parts.dispatch.chain.client(self, packet)
         self.relay.decisions.when_decided(answer, lambda answer: self._decided(frame, packet, answer))
         self._hold()
 
@@ -348,7 +347,7 @@ class ClientSession(BaseSession):
             frame, self._held = bytes(self._held[:length]), self._held[length:]
             self.paired.write(frame)
             self._await_connack()
-            self.parts.dispatch.arrived(_CLIENT, self, members.AUTH, frame)
+            self.parts.arrived(_CLIENT, self, members.AUTH, frame)
         if self._held and len(self._held) >= self.parts.limits.write_buffer:
             self.pause("connack")
 

@@ -176,7 +176,9 @@ class ClientRegistry:
             assigned if isinstance(assigned, str) else f"\0{self._started}.{session.id}"
         )
         session.client_id = connect.client_id or (assigned if isinstance(assigned, str) else "")
-        session.follow(self._rules.of(connect.username, session.client_id))
+        rules = self._rules.of(connect.username, session.client_id)
+        if rules is not None:
+            session.follow(rules)
         record = self.records.get(key)
         is_new = record is None
         if record is None:

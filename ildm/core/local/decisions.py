@@ -87,7 +87,7 @@ class Decisions:
             passed = None
         if passed:
             self._wire.relay(passed)
-        self._parts.dispatch.deliver()
+        self._parts.deliver()
         if not self.is_waiting:
             self._wire.go_on()
 
@@ -242,7 +242,7 @@ class Decisions:
             self._hold_left -= self._parts.driver.now() - now
             self._publishing.pending.add(packet_id, entries, len(frame), rejections)
             self._wire.watching = True
-            self._parts.dispatch.arrived(Source.CLIENT, self._wire.session, members.SUBSCRIBE, frame)
+            self._parts.arrived(Source.CLIENT, self._wire.session, members.SUBSCRIBE, frame)
             return frame
 
         names = [entry.topic_filter for entry in entries]

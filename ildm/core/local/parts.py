@@ -130,6 +130,35 @@ class ClientParts:
         self.refusal = Refusal(custody, looked_at) if refuses and custody else None
         """How messages are refused that find the spool full; None: their senders wait."""
         self.broker_wanted = broker_wanted(dispatch.looked_at(Source.BROKER))
+        # asked for each packet or connection, and the same as long as the node lives
+        self._follows_packets = dispatch.follows_packets
+        self._follows_sessions = dispatch.follows_sessions
+        self.filters_clients = dispatch.chain.filters(Source.CLIENT)
+        """Some filter decides about the messages of clients."""
+        self.filters_broker = dispatch.chain.filters(Source.BROKER)
+        """Some filter decides about the messages that clients get."""
+        self.admits_clients = dispatch.chain.admits_clients
+        """Some filter decides about a CONNECT."""
+
+    def session_established(self, session: BaseSession) -> None:
+        """Tell the plugins that have a hook for it."""
+        if self._follows_sessions:
+            self.dispatch.session_established(session)
+
+    def session_closed(self, session: BaseSession, unexpected: Exception | None) -> None:
+        """Tell the plugins that have a hook for it; ``unexpected`` is None after an end in order."""
+        if self._follows_sessions:
+            self.dispatch.session_closed(session, unexpected)
+
+    def arrived(self, source: Source, session: BaseSession, type: PacketType, frame: bytes) -> None:
+        """Note a packet for the plugins that listen; they are called by :meth:`deliver`, after relaying."""
+        if self._follows_packets:
+            self.dispatch.arrived(source, session, type, frame)
+
+    def deliver(self) -> None:
+        """Call the listeners of the packets noted."""
+        if self._follows_packets:
+            self.dispatch.deliver()
 
     def is_reserved(self, client_id: str) -> bool:
         """Whether it is the name of the node's own sessions, of which no filter is to know."""

@@ -196,7 +196,7 @@ class ClientRelay:
             self._put_off(data[pos:], missing, left)
         if self._publishing.unanswered is not None:
             self._publishing.pause_if_too_much()
-        self._parts.dispatch.deliver()
+        self._parts.deliver()
 
     def _put_off(self, rest: bytes, missing: int, left: int) -> None:
         """Keep the rest of a chunk: until its last packet is whole, there is room, a decision has come, or
@@ -300,7 +300,7 @@ class ClientRelay:
             if first >> 4 != members.PUBLISH:
                 _check_held(first, len(data) - pos + missing)
                 return False
-            if self._parts.dispatch.chain.filters(_CLIENT) or self._refuses:
+            if self._parts.filters_clients or self._refuses:
                 return False
             copy = action != _RUN or self._crosses(data, header_end, first & 6 != 0)
         if first >> 4 == members.PUBLISH:
@@ -367,14 +367,14 @@ class ClientRelay:
     def _arrived(self, frame: bytes) -> bytes:
         packet_type = members.PACKET_TYPES[frame[0] >> 4]
         assert packet_type is not None  # 0 is illegal
-        self._parts.dispatch.arrived(_CLIENT, self._wire.session, packet_type, frame)
+        self._parts.arrived(_CLIENT, self._wire.session, packet_type, frame)
         return frame
 
     def _message(self, frame: bytes) -> bytes | None:
         self.messages_in += 1
         if self._acks.holds and frame[0] & 6:
             self._acks.sent_while_held(1, len(frame))
-        if self._parts.dispatch.chain.filters(_CLIENT):
+        if self._parts.filters_clients:
             return self.decisions.message(frame, self._passed)
         return self._passed(frame)
 
@@ -390,7 +390,7 @@ class ClientRelay:
 
     def _publish(self, frame: bytes) -> None:
         if not self._parts.router.active or self._publishing.publish(frame):
-            self._parts.dispatch.arrived(_CLIENT, self._wire.session, members.PUBLISH, frame)
+            self._parts.arrived(_CLIENT, self._wire.session, members.PUBLISH, frame)
 
     def _disconnect(self, frame: bytes) -> None:
         clean, expiry, record = True, None, self._publishing.record

@@ -97,6 +97,8 @@ class Dispatch:
         """It says that of each message, not of topics."""
         self.takes_link_runs = True
         """Nobody looks at each message from neighbours."""
+        self.follows_packets = False
+        """Some plugin listens to packets."""
         self.follows_sessions = False
         """Some plugin has a hook for sessions that begin or end."""
         self.chain: FilterChain[Loaded] = FilterChain(driver, self._failed, self._returned, decision_timeout)
@@ -133,6 +135,7 @@ class Dispatch:
                 getattr(base, name, None) is not overridden for base in INTERFACE
             ):
                 self._hooks.setdefault(name, []).append((loaded, getattr(plugin, name)))
+        self.follows_packets = bool(self._listeners)
         self.follows_sessions = any(hook in self._hooks for hook in OF_SESSIONS)
         self.looks_at_links = bool(self.looked_at(Source.LINK))
         self.takes_link_runs = not (self.looks_at_links or self.asks_each)
