@@ -185,7 +185,6 @@ def test_a_delayed_will_is_cancelled_by_coming_back_but_not_by_a_clean_start(wor
     a, b = row(world, "ab", "pf")
     a.client(connect=delayed(100, 10)).transport.abort()
     world.run(1)
-    a.broker.claims_sessions = True
     back = a.client(connect=delayed(100, 10, clean=False))
     world.run(60)
     assert b.broker.topics() == []
@@ -207,7 +206,6 @@ def test_interest_of_a_persistent_session_outlives_its_connection_and_the_node(w
     b.start(neighbors=("a",))
     world.run(3)
     assert a.node.links.links["b"].interest == {"t": 1}
-    b.broker.claims_sessions = True
     again = b.client("away", clean_start=False)
     world.run(1)
     assert a.node.links.links["b"].interest == {"t": 1}
@@ -562,7 +560,6 @@ def test_a_publisher_that_sends_again_is_not_transferred_twice(world: World) -> 
     world.run(0.1)
     publisher.transport.abort()
     world.run(0.1)
-    a.broker.claims_sessions = True
     publisher = a.client("pub", clean_start=False)
     publisher.send(Publish(topic="t", payload=b"x", qos=2, packet_id=9, dup=True))
     world.run(1)

@@ -56,8 +56,6 @@ class Broker:
         """Return or reason code for every CONNECT."""
         self.takes_id: Callable[[str], bool] = lambda client_id: True
         """Whether it takes a client identifier; others it refuses as not valid."""
-        self.claims_sessions = False
-        """Whether it says that it has the session of each client that asks for one."""
         self.connack: Properties = {Property.TOPIC_ALIAS_MAXIMUM: 10}
         """What it tells clients of MQTT 5 in CONNACK."""
         self.accepts = True
@@ -73,8 +71,6 @@ class Broker:
         self.denies: Callable[[str], bool] = lambda topic_filter: False
         """Whether it refuses a subscription."""
         self.hang_ups = 0
-        self.dropped = 0
-        """Messages of QoS 0 for a subscriber that did not read."""
         self.dirty: dict[Connection, None] = {}
         self._wanted: dict[str, list[tuple[Session, Subscription]]] = {}
         self._reads = True
@@ -187,7 +183,7 @@ class Connection:
         self.window = WINDOW
         self.received: list[Any] = []
         self.framer = Framer()
-        self._writable = True
+        self.writable = True
         self._out: list[bytes] = []
 
     def connection_made(self, transport: Any) -> None:
@@ -217,10 +213,10 @@ class Connection:
         pass
 
     def pause_writing(self) -> None:
-        self._writable = False
+        self.writable = False
 
     def resume_writing(self) -> None:
-        self._writable = True
+        self.writable = True
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self in self.broker.connections:
@@ -255,12 +251,6 @@ class Connection:
         if self.broker.gives(self, packet):
             self._out.append(packet.encode(self.version))
             self.broker.dirty[self] = None
-
-    def put_unless_full(self, packet: Publish) -> None:
-        if self._writable:
-            self.put(packet)
-        else:
-            self.broker.dropped += 1
 
     def send(self, packet: Any) -> None:
         """Send at once, whatever the broker gives."""
@@ -369,12 +359,10 @@ class Connection:
         self.session = session
         self.will = packet.will
         self.window = packet.properties.get(Property.RECEIVE_MAXIMUM, WINDOW)
-        properties: Properties = {}
-        if five:
-            properties = {**broker.connack, **({} if make.largest_qos == 2 else {Property.MAXIMUM_QOS: 1})}
-        present = found is not None and make.says_present
-        present = present or (broker.claims_sessions and not packet.clean_start)
-        present = present and packet.version is not Version.V31  # which has no such flag
+        properties = broker.connack.copy() if five else {}
+        if five and make.largest_qos < 2:
+            properties[Property.MAXIMUM_QOS] = make.largest_qos
+        present = found is not None and make.says_present and self.version is not Version.V31
         self.put(ConnAck(session_present=present, reason_code=0, properties=properties))
         session.resume()
 

@@ -56,20 +56,17 @@ class Session:
         return max(found, key=lambda one: one.qos, default=None)
 
     def push(self, message: Publish, qos: int, retain: bool) -> None:
-        """A message for this client."""
+        """A message for this client; of QoS 0 only while it reads."""
         qos = min(qos, message.qos)
-        if qos == 0 and self.connection is None:
-            return
         properties = {name: message.properties[name] for name in KEPT if name in message.properties}
         copy = Publish(
             topic=message.topic, payload=message.payload, qos=qos, retain=retain, properties=properties
         )
-        if qos == 0:
-            assert self.connection is not None
-            self.connection.put_unless_full(copy)
-        else:
+        if qos:
             self.waiting.append(copy)
             self.advance()
+        elif self.connection is not None and self.connection.writable:
+            self.connection.put(copy)
 
     def advance(self) -> None:
         """Send what waits, as far as the window goes."""

@@ -461,7 +461,6 @@ def test_a_retained_message_keeps_its_place_although_its_acknowledgement_comes_l
 def test_a_qos_2_message_answered_on_two_connections_crosses_once(world: World) -> None:
     """The client comes back while the broker's answer to its old connection is still on the way."""
     a, b = row(world, "ab", "pf")
-    a.broker.claims_sessions = True
     answers = Answers(a)
     answers.keep = True
     old = a.client("c", clean_start=False)

@@ -141,7 +141,6 @@ def test_who_takes_a_session_over_cancels_its_delayed_will_but_not_by_a_clean_st
 ) -> None:
     """MQTT-3.1.3-9; here the old connection ends after the new one was accepted."""
     a, b = row(world, "ab", "pf")
-    a.broker.claims_sessions = True
     long = {Property.SESSION_EXPIRY_INTERVAL: 600}
     old = a.client(connect=will(delay=300, clean_start=False, properties=long))
     a.client(connect=Connect(client_id="c", version=Version.V5, clean_start=clean, properties=long))

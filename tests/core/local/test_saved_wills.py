@@ -132,7 +132,6 @@ def test_who_comes_back_after_a_restart_cancels_its_delayed_will(
     a, b = row(world, "ab", "pf")
     fields: dict[str, Any] = {"properties": {Property.SESSION_EXPIRY_INTERVAL: 600}}
     a.client(connect=connect("w", delay=60, **fields))
-    a.broker.claims_sessions = True
     killed(a)
     world.run(2)
     client = a.client(connect=Connect(client_id="w", version=Version.V5, clean_start=clean, **fields))
@@ -199,7 +198,6 @@ def test_a_qos_2_message_sent_again_after_a_restart_is_not_transferred_twice(
 ) -> None:
     """Without DUP, too, as paho does it after a second attempt to connect."""
     a, b = row(world, "ab", "pf", link={"transfer": transfer})
-    a.broker.claims_sessions = True
     client = a.client("c", clean_start=False)
     for number in (1, 2, 3):
         client.send(message(number))
@@ -229,7 +227,6 @@ def test_a_qos_2_message_sent_again_after_a_restart_is_not_transferred_twice(
 def test_another_message_under_an_identifier_that_was_not_released_is_not_lost(world: World) -> None:
     """What is remembered of the identifier may be older than its release."""
     a, b = row(world, "ab", "pf")
-    a.broker.claims_sessions = True
     a.client("c", clean_start=False).send(message(1))
     world.run(0.5)
     killed(a)

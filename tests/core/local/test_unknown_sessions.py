@@ -13,10 +13,16 @@ from ildm.core.counters import Counters
 from ildm.mqtt import Disconnect, Property, Publish, Subscribe, Subscription, Unsubscribe, Version
 from ildm.net.figures import scrape
 from ildm.net.view import LiveView
+from ildm.testing.virtual.session import Session
 from ildm.testing.virtual.world import World
 from tests.support.site import Site, row
 
 LONG = {Property.SESSION_EXPIRY_INTERVAL: 1000}
+
+
+def older(site: Site, *client_ids: str) -> None:
+    """The broker has had sessions of clients since before its node was there."""
+    site.broker.sessions |= {client_id: Session(client_id) for client_id in client_ids}
 
 
 def back(site: Site, version: Version, client_id: str = "old", **more: Any) -> Any:
@@ -33,7 +39,7 @@ def heard(site: Site, other: Site) -> dict[str, int]:
 @pytest.mark.parametrize("version", [Version.V311, Version.V5])
 def test_a_session_older_than_the_node_gets_everything(world: World, version: Version) -> None:
     a, b = row(world, "ab", "sf")
-    b.broker.claims_sessions = True
+    older(b, "old")
     back(b, version)
     world.run(1)
     assert heard(b, a) == {"#": 2}
@@ -46,7 +52,7 @@ def test_a_session_older_than_the_node_gets_everything(world: World, version: Ve
 @pytest.mark.parametrize("version", [Version.V311, Version.V5])
 def test_it_holds_while_the_client_is_away_and_over_a_restart(world: World, version: Version) -> None:
     a, b = row(world, "ab", "sf")
-    b.broker.claims_sessions = True
+    older(b, "old")
     back(b, version).transport.abort()
     world.run(1)
     b.crash()
@@ -60,7 +66,7 @@ def test_it_holds_while_the_client_is_away_and_over_a_restart(world: World, vers
 @pytest.mark.parametrize("version", [Version.V311, Version.V5])
 def test_a_clean_session_ends_it(world: World, version: Version) -> None:
     a, b = row(world, "ab", "sf")
-    b.broker.claims_sessions = True
+    older(b, "old")
     back(b, version).send(Disconnect())
     world.run(1)
     b.client("old", clean_start=True, version=version)
@@ -72,7 +78,7 @@ def test_a_clean_session_ends_it(world: World, version: Version) -> None:
 def test_a_subscription_does_not_end_it(world: World) -> None:
     """Other filters may be there."""
     a, b = row(world, "ab", "sf")
-    b.broker.claims_sessions = True
+    older(b, "old")
     back(b, Version.V311).send(Subscribe(packet_id=1, subscriptions=[Subscription(topic_filter="t", qos=1)]))
     world.run(1)
     assert b.node.clients.unknown == 1
@@ -95,7 +101,7 @@ def test_a_session_that_begins_at_the_node_is_known(world: World, version: Versi
     a, b = row(world, "ab", "sf")
     back(b, version).transport.abort()  # the broker says: no session present
     world.run(1)
-    b.broker.claims_sessions = True
+    older(b, "old")
     back(b, version)
     world.run(1)
     assert heard(b, a) == {}
@@ -104,7 +110,7 @@ def test_a_session_that_begins_at_the_node_is_known(world: World, version: Versi
 
 def test_a_session_that_ends_with_its_connection_takes_it_along(world: World) -> None:
     a, b = row(world, "ab", "sf")
-    b.broker.claims_sessions = True
+    older(b, "old")
     client = b.client("old", clean_start=False, version=Version.V5)
     world.run(1)
     assert heard(b, a) == {"#": 2}
@@ -118,7 +124,7 @@ def test_it_can_be_switched_off(world: World) -> None:
     b = Site(world, "b", "sf", broker={"address": "b:3", "unknown_sessions": "ignore"})
     b.node.links.add(Address("a", 2), False)
     world.run(2)
-    b.broker.claims_sessions = True
+    older(b, "old")
     back(b, Version.V311)
     world.run(1)
     assert heard(b, a) == {}
@@ -127,7 +133,7 @@ def test_it_can_be_switched_off(world: World) -> None:
 
 def test_the_log_names_the_first_of_many(world: World) -> None:
     _, b = row(world, "ab", "sf")
-    b.broker.claims_sessions = True
+    older(b, *(f"old{number}" for number in range(30)))
     for number in range(30):
         back(b, Version.V311, f"old{number}")
     world.run(1)
@@ -152,7 +158,7 @@ def counted(site: Site) -> tuple[int, int, int]:
 def test_the_numbers_that_are_kept_are_right_in_every_life_of_a_session(world: World) -> None:
     _, b = row(world, "ab", "sf")
     assert counted(b) == (0, 0, 0)
-    b.broker.claims_sessions = True
+    older(b, "old", "other")
     old = back(b, Version.V5)
     assert counted(b) == (1, 1, 1)
     old.send(
@@ -206,7 +212,7 @@ def test_the_administrators_look_goes_through_no_session(world: World) -> None:
         items = __iter__ = values
 
     _, b = row(world, "ab", "sf")
-    b.broker.claims_sessions = True
+    older(b, "old")
     back(b, Version.V5)
     clients = b.node.clients
     clients.records = Unread(clients.records)
