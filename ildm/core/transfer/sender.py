@@ -375,7 +375,7 @@ class Sender(SpooledSender):
     def leave_all(self) -> list[Entry]:
         """Give up what the spool does not keep; what it keeps, whether under way or not, is left to whoever
         takes the queue next."""
-        self.spooled.put_back(self._take_window())
+        self.spooled.put_back(_take_entries(self._window))
         self.isolation.end()
         return self.spooled.take_loose()
 
@@ -395,20 +395,9 @@ class Sender(SpooledSender):
     def take_all(self) -> list[Entry]:
         """Give up all that waits in memory or is unacknowledged, in order, but for what the far end has
         received."""
-        entries = [*self._take_window(), *self.queue.take_all()]
+        entries = [*_take_entries(self._window), *self.queue.take_all()]
         self.isolation.end()
         self.drain()
-        return entries
-
-    def _take_window(self) -> list[Entry]:
-        entries: list[Entry] = []
-        for item, ids in self._window.take_all():
-            if isinstance(item, InflightRun):
-                entries += [item.entry(first_id, count) for first_id, count in consecutive(ids)]
-            elif not item.released:
-                entries.append(item.entry)
-            else:
-                item.entry.settle()
         return entries
 
     def own(self, enough: Callable[[], bool]) -> None:
@@ -493,6 +482,18 @@ class Sender(SpooledSender):
                 self._complete(packet_id, 0)
             else:
                 self.on_pubrec(packet_id)
+
+
+def _take_entries(window: Window) -> list[Entry]:
+    entries: list[Entry] = []
+    for item, ids in window.take_all():
+        if isinstance(item, InflightRun):
+            entries += [item.entry(first_id, count) for first_id, count in consecutive(ids)]
+        elif not item.released:
+            entries.append(item.entry)
+        else:
+            item.entry.settle()
+    return entries
 
 
 def total(senders: Iterable[Sender], attribute: str) -> int:
