@@ -42,8 +42,8 @@ HOT = {
     " rules spool_room unanswered waits wills wire write_barrier",
     "ildm/core/host": "peer_session",
     "ildm/core/transfer": "allowance back_pressure contention custody disk_gate identity inbound"
-    " message_ids mixed poison_isolation ports qos1 queue receipt resumption router rules sender share"
-    " silence spooled_queue stamps window wire",
+    " message_ids mixed poison_isolation ports qos1 queue receipt resumption router rules sender sender_state"
+    " share silence spooled_queue stamps window wire",
     "ildm/net": "driver history",
     "ildm/net/transport": "arrival reactor stream turns",
     "ildm/state/spool": "log consumers records segments spool",

@@ -17,6 +17,7 @@ from ildm.core.transfer.inbound import Inbound
 from ildm.core.transfer.queue import Entry
 from ildm.core.transfer.receipt import Holdable
 from ildm.core.transfer.sender import Sender, total
+from ildm.core.transfer.sender_state import EXPIRED, FORGOTTEN, PASSED_BY, RETURNED
 from ildm.mqtt import (
     Publish,
 )
@@ -175,7 +176,7 @@ class NeighborLink(Stateful):
     def connect(self, session: Connection, hello: Hello) -> None:
         """Use a new control session, made on the terms of the neighbour's ``hello``; it is to be bound."""
         for sender in self.senders:
-            sender.given_up = False
+            sender.step(RETURNED)
         self.set_sessions(hello.sessions)
         self.boot, self.age, self.token = hello.boot, hello.age, hello.token
         self.dialed = session.neighbor is not None
@@ -385,7 +386,7 @@ class NeighborLink(Stateful):
         kept waits no longer. Answers what of that has waited, by the index of the session."""
         loose = {}
         for sender in self.senders:
-            sender.passed_by = True
+            sender.step(PASSED_BY)
             loose[sender.index] = sender.spooled.take_loose()
         return loose
 
@@ -397,7 +398,7 @@ class NeighborLink(Stateful):
         self.reroute_pending = False
         self.moved.clear()
         for sender in self.senders:
-            sender.given_up = True
+            sender.step(EXPIRED)
             self._clear(sender, "neighbor_expired")
 
     def forget(self, reason: Left, stranded: bool = False) -> None:
@@ -408,7 +409,7 @@ class NeighborLink(Stateful):
         self.moved.clear()
         for sender in self.senders:
             sender.suspend()
-            sender.passed_by = sender.given_up = False
+            sender.step(FORGOTTEN)
             if not (stranded and sender.kept):
                 self._clear(sender, reason)
         for inbound in self.inbounds:  # the neighbour takes back what it has no answer to

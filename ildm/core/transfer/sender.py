@@ -20,6 +20,22 @@ from ildm.core.transfer.poison_isolation import PoisonIsolation
 from ildm.core.transfer.queue import Backlog, Entry, Queue, RunEntry
 from ildm.core.transfer.receipt import Holdable, Receipt
 from ildm.core.transfer.resumption import Resumption
+from ildm.core.transfer.sender_state import (
+    ALL,
+    ATTACHED,
+    AWAY,
+    DETACHED,
+    HELD,
+    KEPT,
+    OPEN,
+    RESUMED,
+    STATES,
+    SUSPENDED,
+    TAKES,
+    SenderEvent,
+    SenderState,
+    Takes,
+)
 from ildm.core.transfer.window import Inflight, InflightRun, Window, consecutive
 from ildm.core.transfer.wire import Wire
 from ildm.mqtt import Publish, PubRel, Version
@@ -43,17 +59,17 @@ class Sender(SpooledSender):
         "allowance",
         "counters",
         "driver",
-        "given_up",
         "index",
         "isolation",
         "last_refusal",
         "limits",
         "name",
         "open",
-        "passed_by",
         "pressure",
         "queue",
         "resumption",
+        "state",
+        "takes",
         "wire",
     )
 
@@ -76,12 +92,10 @@ class Sender(SpooledSender):
         if queue is not None:
             self.queue = queue
         self._spooled = queue
+        self.state: SenderState = AWAY
+        self.takes: Takes = ALL
         self.open = False
-        """Messages may be sent: the session is established and, on a link, part of the cooperation."""
-        self.passed_by = False
-        """While the session is not there, what the spool does not keep goes another way."""
-        self.given_up = False
-        """The far end has been away for too long: what is for it is dropped."""
+        """``state`` is OPEN; each message looks at it."""
         self.last_refusal: str | None = None
         tells_ids = queue is not None and name == "link"
         self.wire = Wire(driver, counters, name, custody, tells_ids, self.drain, self._still_valid)
@@ -121,7 +135,7 @@ class Sender(SpooledSender):
         """Use a new connection; the arguments are what its far end allows."""
         self._window.size = min(window, self.limits.inflight)
         self._window.max_bytes = min(window_bytes, self.limits.inflight_bytes)
-        self.open = False  # a connection that follows another at once has to resend as well
+        self.step(ATTACHED)  # a connection that follows another at once has to resend as well
         self.wire.attach(transport, version, max_packet_size, max_qos, retain_available)
         self.resumption.attach()
 
@@ -132,10 +146,9 @@ class Sender(SpooledSender):
         as new. That includes messages it had received (PUBREC): brokers deliver at PUBREL, and one that
         has forgotten the session has lost what was not released.
         """
-        if self.wire.transport is None or self.open:
+        if self.state is not HELD:
             return
-        self.open = True
-        self.passed_by = False
+        self.step(RESUMED)
         self.resumption.begin(session_present)
         if self.isolation.active:
             if not session_present:
@@ -148,12 +161,18 @@ class Sender(SpooledSender):
     def suspend(self) -> None:
         """Stop sending messages; acknowledgements may still pass."""
         self.wire.flush()
-        self.open = False
+        self.step(SUSPENDED)
 
     def detach(self) -> None:
         """The connection is gone."""
-        self.open = False
+        self.step(DETACHED)
         self.wire.detach()
+
+    def step(self, event: SenderEvent) -> None:
+        """Change the state by the tables; the methods above do so by themselves."""
+        self.state = STATES[self.state].get(event, self.state)
+        self.takes = TAKES[self.takes].get(event, self.takes)
+        self.open = self.state is OPEN
 
     def _still_valid(self, packet: bytes) -> bytes:
         if packet[0] & ~DUP != PUBLISH_2 | RETAIN:
@@ -408,13 +427,14 @@ class Sender(SpooledSender):
 
     def _enqueue(self, entry: Entry, source: Holdable | None) -> None:
         queue = self.queue
-        if self.given_up:
-            self.wire.drop(entry.count, f"neighbor_expired_qos{entry.qos}")
-            entry.settle()
-            return
-        if self.passed_by and entry.receipt is None:
-            self.wire.drop(entry.count, f"other_path_qos{entry.qos}")
-            return
+        if self.takes is not ALL:
+            if self.takes is not KEPT:
+                self.wire.drop(entry.count, f"neighbor_expired_qos{entry.qos}")
+                entry.settle()
+                return
+            if entry.receipt is None:
+                self.wire.drop(entry.count, f"other_path_qos{entry.qos}")
+                return
         if entry.receipt is not None and self._spooled is None:
             entry.receipt.when_void = queue.disown
         queue.append(entry)
