@@ -79,10 +79,10 @@ class TreeAlgorithm(Algorithm[Options_co]):
     def reroute(self, topic: str, retain: bool, source: Link | None) -> Route:
         """Where a PUBLISH of QoS 1 or 2 goes that has lost its way, as the tree of links has changed.
 
-        A node that kept such a message sends it round the new tree once more (``source`` None), others pass
-        it on. Nodes that have had it give it to their brokers no second time. What was beyond a link that has
-        left may be beyond any other one now, and what neighbours want may not have become known again:
-        better too many links than one too few.
+        A node that kept such a message reroutes it over the new tree (``source`` None), others pass it on.
+        Nodes that have had it give it to their brokers no second time. What was beyond a link that has left
+        may be beyond any other one now, and what neighbours want may not have become known again: better too
+        many links than one too few.
         """
         return self.route(topic, retain, source)
 

@@ -54,7 +54,7 @@ class Record(NamedTuple):
     """Of the publisher in the round-robin over sessions; keeps its order."""
     expires: float = NEVER
     again: Identity | None = None
-    """It goes round once more, as the tree has changed: who sends it anew, and the number of that."""
+    """Its reroute id, if it was rerouted as the tree has changed: the node that did so, and a number."""
 
 
 class Stored(NamedTuple):

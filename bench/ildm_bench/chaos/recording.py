@@ -14,7 +14,7 @@ from ildm_bench.chaos.history import Event, History, digest, origin
 HEEDED = 2.0
 """Seconds after which a server that has lived on has read what was sent to it."""
 TREE_CHANGES = frozenset(
-    {"link active", "link left the cooperation", "what waits goes round once more", "what waited went round"}
+    {"link active", "link left the cooperation", "messages wait for a reroute", "messages are rerouted"}
 )
 """What a node logs when the links change that it uses for messages, here or where these go."""
 _STIRRING = frozenset({"publish", "receive", "retained", "connect", "heal"})

@@ -96,7 +96,7 @@ class NeighborLink(Stateful):
         self.moved: set[str] = set()
         """Ids of those that have come behind another link since, while it is ``reroute_pending``."""
         self.reroute_pending = False
-        """Some of these are reached on another path by now: what is in the consumers goes round once more
+        """Some of these are reached on another path by now: the messages in the consumers are rerouted
         (:mod:`ildm.core.transfer.rerouting`) before anything is sent."""
         self.clock = NeighborClock(driver)
         self.control: Connection | None = None

@@ -5,7 +5,7 @@ which stands still has a say. A question goes from node to node as messages do, 
 alone, and its answer comes back in the same way. What was announced or sent before on the same path has come
 by then as far as the first node that keeps it, but for what is still under way on a link: it may be on
 another session than the answer. Who has sent it knows, as no answer passes a node that counts who has given
-it to what is behind the link that it would take: so what is under way there goes round once more
+it to what is behind the link that it would take: so the messages under way there are rerouted
 (:mod:`ildm.core.transfer.rerouting`).
 
 Questions and answers are ``[answer, number, to, from, hops]`` in JSON; ``hops`` counts down, as nodes that

@@ -264,7 +264,7 @@ class TreeMembership(Membership):
                 self.cooperation.withdraw(link)
 
     def _move(self, behind: Mapping[str, set[str]], asks: bool = True) -> None:
-        """Nodes are behind other links than before: what waits for them where they were goes round again."""
+        """Nodes are behind other links than before: the messages that wait for them there are rerouted."""
         for link in self.links.values():
             here = behind.get(link.node_id)
             if here is None or not link.kept or not link.in_cooperation:

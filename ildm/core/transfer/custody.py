@@ -198,7 +198,7 @@ class Custody:
         return made(Identity, (self.node_id, number))
 
     def reroute_number(self, count: int) -> Identity:
-        """The same for messages that this node sends round once more."""
+        """The same for messages that this node reroutes."""
         number = self._next_reroute
         self._next_reroute += count
         return Identity(self.node_id, number)

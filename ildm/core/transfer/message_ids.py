@@ -1,7 +1,7 @@
 """How nodes tell each other, on a session of a link, who the next message is.
 
 A PUBLISH of QoS 0 to ``$ildm/from`` says of the next message of QoS 1 or 2 on that session which identity it
-has, and whether it goes round once more. The one after it has the next number, and so on; so runs go without
+has, and whether it is rerouted. The one after it has the next number, and so on; so runs go without
 a word, and nothing is added to any message. Its payload::
 
     nothing                                                 the next message has no identity

@@ -3,19 +3,19 @@
 The tree has changed: a neighbour that was reached directly is reached through others, and nodes that were
 behind it may be behind any other neighbour.
 
-What the spool keeps goes *round once more*: as new records for all links which the algorithm answers
-(:meth:`ildm.api.TreeAlgorithm.reroute`), with the same identities, marked as sent *again*. Nodes that have
+The messages of the spool are *rerouted*: as new records for all links which the algorithm answers
+(:meth:`ildm.api.TreeAlgorithm.reroute`), with the same identities, and with a reroute id. Nodes that have
 had such a message pass it on, but do not give it to their brokers twice. Who holds it, and until when:
 
 ============================= ===========================================================================
-what waits in the consumers of  goes round
+messages in the consumers of  are rerouted
 ============================= ===========================================================================
 a link no more in the tree    when it leaves the cooperation: it stays there, and messages are kept for
                               it, until its neighbour is reached on another path and the tree has been at
                               rest for a while; so no interest is forgotten before it is known anew
 a link in the tree; of the    as soon as the tree is at rest; until then nothing of it is sent. What was
 nodes behind it some are      under way goes on, too: nobody knows whether the neighbour has it, or had it
-behind another by now         while it still gave it to those nodes, so it goes round even if that
+behind another by now         while it still gave it to those nodes, so it is rerouted even if that
                               acknowledges it meanwhile, and stays in the spool for that
 an earlier life, of no link   when there is a path to the node
 ============================= ===========================================================================
@@ -64,7 +64,7 @@ PATIENCE = 20
 """So many times that pause messages in a link's consumers wait for the tree to come to rest, or for room."""
 
 IN_MEMORY = 3
-"""So many pages of a consumer are in memory at most; what is newer than what goes round is among them."""
+"""So many pages of a consumer are in memory at most; messages newer than the rerouted ones are among them."""
 
 
 @dataclass(slots=True)
@@ -86,7 +86,7 @@ class PendingReroute:
 
     since: float
     under_way: list[tuple[Entry, Share, int]]
-    """What was when it began, and the index of its sender, until it has gone round."""
+    """Messages under way when it began, and the index of their sender, until they are rerouted."""
     mark: int | None = None
     """Up to this LSN, of all that waited when the tree was at rest; None: it is not yet."""
 
@@ -160,9 +160,9 @@ class Rerouting(Generic[OneLink]):
         self._attempt_in(self.pause)
 
     def suspend(self, link: OneLink) -> None:
-        """Nodes that were behind a link are behind another: what waits for it goes round once more."""
+        """Nodes that were behind a link are behind another: the messages that wait for it are rerouted."""
         if link not in self._pending:
-            self.driver.log("info", "what waits goes round once more", neighbor=link.node_id)
+            self.driver.log("info", "messages wait for a reroute", neighbor=link.node_id)
         link.hold_for_reroute()
         before = self._pending.get(link)
         under_way = [] if before is None else before.under_way
@@ -236,8 +236,8 @@ class Rerouting(Generic[OneLink]):
         self._attempt_in(0 if more else self.pause)
 
     def _settle(self, link: OneLink, pending: PendingReroute) -> bool:
-        """Let a page of what a link has to send go round, once the tree is at rest; whether there is more
-        that may go at once."""
+        """Reroute a page of a link's messages, once the tree is at rest; whether there is more that may go at
+        once."""
         assert self.custody is not None
         if not link.active:
             return False
@@ -257,15 +257,15 @@ class Rerouting(Generic[OneLink]):
                 return False
             self.counters["link_not_rerouted"] += link.queued
         del self._pending[link]
-        self.driver.log("info", "what waited went round", neighbor=link.node_id)
+        self.driver.log("info", "messages are rerouted", neighbor=link.node_id)
         self.settled(link)
         return False
 
     def _send_under_way(self, link: Neighbor, pending: PendingReroute) -> None:
-        """Let what was under way go round: to the neighbour as well where that has acknowledged it since, as
-        who it could not give it to then may be behind it again."""
+        """Reroute the messages under way. The neighbour gets those it has acknowledged as well: sites it
+        could not reach then may be behind it again."""
         for entry, share, index in pending.under_way:
-            self._send_round(entry, index, None, but=None if share.held else link)
+            self._reroute(entry, index, None, but=None if share.held else link)
         for _, share, _ in pending.under_way:
             share.free_held()
         pending.under_way.clear()
@@ -296,8 +296,7 @@ class Rerouting(Generic[OneLink]):
     def _send_page(
         self, queue: SpooledQueue, index: int, hop: Neighbor | None, mark: float = math.inf
     ) -> bool:
-        """Let a page of what a consumer has, up to an LSN, go round; whether there is more that may go at
-        once."""
+        """Reroute a page of a consumer's messages, up to an LSN; whether more may go at once."""
         assert self.custody is not None
         page, size, left_bytes = self.custody.config.page_bytes, 0, 0
         left: list[Entry] = []
@@ -307,7 +306,7 @@ class Rerouting(Generic[OneLink]):
             queue.remove(entry.count)
             if not isinstance(share, Share):
                 left.append(entry)  # in memory anyway, and among them are others that have to go
-            elif share.lsn <= mark and self._send_round(entry, index, hop):
+            elif share.lsn <= mark and self._reroute(entry, index, hop):
                 size += entry.size
                 entry.settle()
             else:
@@ -316,10 +315,8 @@ class Rerouting(Generic[OneLink]):
         queue.put_back(left)
         return size >= page
 
-    def _send_round(
-        self, entry: Entry, index: int, hop: Neighbor | None, but: Neighbor | None = None
-    ) -> bool:
-        """Send what the spool keeps once more; False: nowhere at present. ``but``: a link that has it."""
+    def _reroute(self, entry: Entry, index: int, hop: Neighbor | None, but: Neighbor | None = None) -> bool:
+        """Reroute messages of the spool; False: nowhere at present. ``but``: a link that has it."""
         assert self.custody is not None
         custody, share = self.custody, entry.receipt
         assert isinstance(share, Share)
@@ -347,8 +344,8 @@ class Rerouting(Generic[OneLink]):
         return True
 
     def _has_place(self, targets: Targets) -> bool:
-        """Whether a message may go round although there is no room. It takes the place of what is here, and
-        leaves again soon, where little waits. A spool that is full of nothing else would stay so for ever."""
+        """Whether a message may be rerouted although there is no room. It takes the place of what is here,
+        and leaves again soon, where little waits. A spool full of nothing else would stay so for ever."""
         assert self.custody is not None
         most = self.custody.config.segment_bytes
         return self.custody.spool.failure is None and all(link.queued_bytes <= most for link, _, _ in targets)

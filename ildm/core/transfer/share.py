@@ -41,7 +41,7 @@ class Share(Receipt):
         self.identity = identity
         """Of the first message of the record."""
         self.reroute_id = reroute_id
-        """The same for one that goes round once more."""
+        """The same for one that is rerouted."""
         self.note = note
         """What an earlier life has noted, see :meth:`ildm.core.spool.Consumer.note`."""
         self.held: list[tuple[int, int]] | None = None

@@ -15,7 +15,7 @@ REACHED = {
     "spool_held": "sources held without room",
     "spool_writes_failed": "writes that failed",
     "link_repeated": "repeated by neighbours",
-    "link_again": "sent round once more",
+    "link_again": "rerouted",
     "link_rerouted": "routed anew",
     "retained_repaired": "retained values repaired",
     "sent_dup": "publications sent again",
