@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from ildm.net.transport.sockets import AT_ONCE, BACKLOG, EXHAUSTED, FAMILIES, PAUSE
-from ildm.net.transport.stream import READABLE, WRITABLE, Stream, Watched
+from ildm.net.transport.stream import BROKEN, READABLE, WRITABLE, Stream, Watched
 from ildm.net.transport.turns import PART, READ, SHARES, Turns
 
 if TYPE_CHECKING:
@@ -236,7 +236,8 @@ class Dialed(Watched):
         reactor.watched[self.fd] = self
 
     def ready(self, events: int) -> None:
-        failed = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        # each failure is told as one of these: nothing is asked of a connection that was made
+        failed = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) if events & BROKEN else 0
         if failed:
             self.abort()
             self._made(None, OSError(failed, os.strerror(failed)))
