@@ -8,7 +8,6 @@ import pytest
 
 from ildm.config import Address
 from ildm.mqtt import Publish
-from ildm.testing.virtual.driver import WorldDriver
 from ildm.testing.virtual.world import World
 from tests.support.publishing import TOPICS, publish
 from tests.support.site import Site, row
@@ -22,9 +21,7 @@ def drain(site: Site) -> list[float]:
 
 
 def warnings(site: Site) -> list[dict[str, Any]]:
-    driver = site.node.driver
-    assert isinstance(driver, WorldDriver)
-    return [fields for _, event, fields in driver.logged if "messages lost" in event]
+    return [fields for _, event, fields in site.driver.logged if "messages lost" in event]
 
 
 @pytest.mark.parametrize("qos", [1, 2])

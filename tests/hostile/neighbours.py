@@ -30,7 +30,6 @@ from ildm.mqtt import (
     decode,
     encode_varint,
 )
-from ildm.testing.virtual.driver import WorldDriver
 from ildm.testing.virtual.pipe import Pipe
 from tests.hostile.arena import LIMITS, LINK, Arena
 from tests.hostile.clients import Raw
@@ -58,8 +57,7 @@ class Evil:
         joined = self.world.run_until(lambda: victim.links().get(name) == "active", 5)
         assert joined, victim.links()
         self.world.run(0.5)
-        driver = self.site.node.driver
-        assert isinstance(driver, WorldDriver)
+        driver = self.site.driver
         (self.pipe,) = [
             pipe
             for pipe in self.world.pipes

@@ -27,6 +27,9 @@ ALGORITHMS = {"pf": PublicationFlooding, "sf": SubscriptionFlooding}
 class Site:
     """A node with its broker, and clients."""
 
+    algorithm_name = "own"
+    """Of one that is given as a class."""
+
     def __init__(
         self,
         world: World,
@@ -35,6 +38,7 @@ class Site:
         filters: Sequence[tuple[str, Any]] = (),
         store: MemoryStore | None = None,
         spool: Spool | None = None,
+        neighbors: tuple[str, ...] = (),
         **settings: Any,
     ) -> None:
         self.world = world
@@ -47,16 +51,25 @@ class Site:
         self.store = store or MemoryStore()
         self.spool = spool
         self.node: Node
-        self.start()
+        self.start(neighbors)
 
     def start(self, neighbors: tuple[str, ...] = ()) -> None:
-        name, plugin = "own", self.algorithm
+        name, plugin = self.algorithm_name, self.algorithm
         if isinstance(plugin, str):
             name, plugin = plugin, ALGORITHMS[plugin]
         specs = plugin_specs(name if plugin else None, plugin, self.filters)
         made = {"store": self.store, "spool": self.spool, **self.settings}
         self.node = make_node(self.world, self.name, specs, **made)
         self.node.start({Address(name, 2): False for name in neighbors})
+
+    @property
+    def driver(self) -> WorldDriver:
+        driver = self.node.driver
+        assert isinstance(driver, WorldDriver)
+        return driver
+
+    def logged(self, event: str) -> list[dict[str, object]]:
+        return [fields for _, found, fields in self.driver.logged if found == event]
 
     def client(self, client_id: str = "c", connect: Connect | None = None, **fields: Any) -> MiniClient:
         packet = connect or Connect(client_id=client_id, **fields)
@@ -86,9 +99,7 @@ class Site:
 
     def kill(self, silent: bool = False) -> None:
         """The node's process ends at once; ``silent``: its machine, so that nobody hears of it."""
-        driver = self.node.driver
-        assert isinstance(driver, WorldDriver)
-        self.world.kill(driver, silent)
+        self.world.kill(self.driver, silent)
 
     def use(self, broker: Broker) -> None:
         """From now on the node's broker is this one."""

@@ -6,14 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from ildm.api import Link, NodeApi, OverlayAlgorithm, Peer, PluginConfig, SendResult, Unreachable
-from ildm.config import Address
 from ildm.core.link.on_demand import OnDemand
-from ildm.mqtt import Connect, Publish
-from ildm.testing.virtual.broker import Broker
-from ildm.testing.virtual.client import MiniClient
-from ildm.testing.virtual.driver import WorldDriver
-from ildm.testing.virtual.node import make_node, plugin_specs
+from ildm.mqtt import Publish
 from ildm.testing.virtual.world import World
+from tests.support import site
 
 
 class Talker(OverlayAlgorithm):
@@ -60,29 +56,26 @@ class Talker(OverlayAlgorithm):
         return self.api.now() < self.leaving_until
 
 
-class Site:
+class Site(site.Site):
     """A node that reaches, and is reached by, every other."""
+
+    algorithm_name = "talker"
 
     def __init__(
         self,
         world: World,
         name: str,
-        *,
-        algorithm: str = "talker",
-        neighbors: tuple[str, ...] = (),
         link: dict[str, Any] | None = None,
         **settings: Any,
     ) -> None:
-        self.world = world
-        self.name = name
-        self.broker = Broker()
-        world.listen(Address(name, 3), self.broker.connection)
         link = {"advertise": f"{name}:2", "reconnect_min": 0.05, "reconnect_max": 0.2, **(link or {})}
-        self.node = make_node(world, name, plugin_specs(algorithm, Talker), link=link, **settings)
+        super().__init__(world, name, Talker, link=link, **settings)
+
+    @property
+    def talker(self) -> Talker:
         talker = self.node.dispatch.algorithm
         assert isinstance(talker, Talker)
-        self.talker = talker
-        self.node.start({Address(far, 2): False for far in neighbors})
+        return talker
 
     @property
     def demand(self) -> OnDemand:
@@ -105,26 +98,8 @@ class Site:
             for link in self.node.links.cooperation.active
         }
 
-    def client(self, connect: Connect) -> MiniClient:
-        client = MiniClient(connect.version)
-        self.world.connect(Address(self.name, 1), client)
-        client.send(connect)
-        self.world.run(0.1)
-        return client
-
-    def logged(self) -> list[str]:
-        driver = self.node.driver
-        assert isinstance(driver, WorldDriver)
-        return [f"{event}: {fields.get('reason', '')}" for _, event, fields in driver.logged]
-
-    def crash(self) -> None:
-        """The node ends without a good-bye."""
-        for port in (1, 2):
-            self.world.listeners.pop(Address(self.name, port))
-        self.node.links._stopped = True
-        for link in list(self.node.links.links.values()):
-            for session in list(link.open_sessions):
-                session.abort()
+    def lines(self) -> list[str]:
+        return [f"{event}: {fields.get('reason', '')}" for _, event, fields in self.driver.logged]
 
 
 def sites(world: World, names: str, **settings: Any) -> list[Site]:

@@ -11,7 +11,6 @@ import pytest
 from ildm.config import Address
 from ildm.core.broker.own_ids import OwnIds
 from ildm.mqtt import ConnAck, Connect, Publish, PubRel, Subscribe, Version
-from ildm.testing.virtual.driver import WorldDriver
 from ildm.testing.virtual.makes import PLAIN
 from ildm.testing.virtual.world import World
 from tests.support.memory_spool import MemorySpool
@@ -166,9 +165,7 @@ def test_a_broker_that_takes_neither_gets_both_in_turn() -> None:
     kinds = [is_plain(each) for each in seen]
     assert kinds == [bool(n % 2) for n in range(len(kinds))]
     assert 10 <= len(seen) <= 60, "pauses grow as on any refusal"
-    driver = site.node.driver
-    assert isinstance(driver, WorldDriver)
-    assert [event for _, event, _ in driver.logged].count(SAID) == 1
+    assert [event for _, event, _ in site.driver.logged].count(SAID) == 1
     site.broker.takes_id = lambda client_id: "-" in client_id
     world.run(20)
     assert [each.client_id for each in site.broker.connections] == ["ildm-a-0"]

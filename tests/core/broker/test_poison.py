@@ -9,7 +9,6 @@ import pytest
 from ildm.config import Address
 from ildm.core.broker.injection_session import AT_ONCE
 from ildm.mqtt import MalformedPacket, Property, Publish, PubRel, Version
-from ildm.testing.virtual.driver import WorldDriver
 from ildm.testing.virtual.world import World
 from tests.support.publishing import publish
 from tests.support.site import Site, row
@@ -28,9 +27,7 @@ def pair(world: World, **broker: Any) -> tuple[Site, Site]:
 
 
 def errors(site: Site) -> list[dict[str, object]]:
-    driver = site.node.driver
-    assert isinstance(driver, WorldDriver)
-    return [fields for level, event, fields in driver.logged if level == "error" and "dropped" in event]
+    return [fields for level, event, fields in site.driver.logged if level == "error" and "dropped" in event]
 
 
 @pytest.mark.parametrize("speaks_5", [True, False])

@@ -11,7 +11,6 @@ from ildm.config import Address
 from ildm.core.broker.same_broker import ATTEMPTS, BATCH, CHECKED_AFTER, PREFIX, number_in, topic_of
 from ildm.mqtt import Connect, PingReq, Publish, Subscribe, Unsubscribe
 from ildm.testing.virtual.broker import Broker, Connection
-from ildm.testing.virtual.driver import WorldDriver
 from ildm.testing.virtual.makes import PLAIN
 from ildm.testing.virtual.world import World
 from tests.support.site import Site
@@ -55,9 +54,7 @@ def link(a: Site, b: Site) -> None:
 
 
 def logged(site: Site, event: str) -> list[tuple[str, dict[str, object]]]:
-    driver = site.node.driver
-    assert isinstance(driver, WorldDriver)
-    return [(level, fields) for level, found, fields in driver.logged if found == event]
+    return [(level, fields) for level, found, fields in site.driver.logged if found == event]
 
 
 def connected(site: Site) -> int:

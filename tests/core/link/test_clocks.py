@@ -12,7 +12,6 @@ from ildm.core.link.clocks import TOLERATED, concerns, verdict
 from ildm.core.link.control import CLOCK, send_control
 from ildm.core.link.hello import Hello
 from ildm.mqtt import Property, ProtocolViolation
-from ildm.testing.virtual.driver import WorldDriver
 from ildm.testing.virtual.world import World
 from tests.support.retained import Memory, cut, set_value, value
 from tests.support.site import Site
@@ -23,17 +22,11 @@ NEVER_SET = 12.5 - 1_700_000_000.0
 WRONG = [-400 * DAY, 400 * DAY, -3 * 365 * DAY, 70 * 365 * DAY, NEVER_SET, -3600.0]
 
 
-def clock(site: Site) -> WorldDriver:
-    """Whose ``clock`` is what the site's machine shows."""
-    assert isinstance(site.node.driver, WorldDriver)
-    return site.node.driver
-
-
 def sites(world: World, algorithm: str, *ahead: float, **settings: Any) -> list[Site]:
     """In a row, each so many seconds ahead."""
     made = [Site(world, name, algorithm, **settings) for name, _ in zip("abcd", ahead, strict=False)]
     for site, seconds in zip(made, ahead, strict=True):
-        clock(site).clock = seconds
+        site.driver.clock = seconds
     for before, site in itertools.pairwise(made):
         site.node.links.add(Address(before.name, 2), False)
     world.run(2)
@@ -117,7 +110,7 @@ def test_a_clock_is_set_right(world: World, ahead: float, connected: bool) -> No
     world.run(1)
     if not connected:
         cut(b, "a")
-    clock(b).clock = 0.0
+    b.driver.clock = 0.0
     set_value(b, "t/2", b"b")
     set_value(b, "t/3", b"b")
     world.run(5)
@@ -163,7 +156,7 @@ def said(site: Site) -> list[str]:
 def logged(site: Site) -> list[tuple[str, Any]]:
     return [
         (event, fields.get("seconds_ahead", fields.get("seconds_forward")))
-        for _, event, fields in clock(site).logged
+        for _, event, fields in site.driver.logged
         if "clock" in event
     ]
 
@@ -204,7 +197,7 @@ def test_a_clock_that_is_set_while_a_link_is_open_is_told(world: World, ahead: f
     a, b = made = sites(world, "sf", 0, ahead)
     assert said(a)
     assert said(b)
-    clock(b).clock = 0.0
+    b.driver.clock = 0.0
     world.run(11)
     for site in made:
         (link,) = site.node.links.links.values()
@@ -212,7 +205,7 @@ def test_a_clock_that_is_set_while_a_link_is_open_is_told(world: World, ahead: f
         assert said(site) == []
         assert logged(site)[-1][0] == "the clock of a neighbour agrees again"
     before = [site.node.counters["clock_steps"] for site in made]
-    clock(a).clock = ahead
+    a.driver.clock = ahead
     world.run(11)
     assert [site.node.counters["clock_steps"] for site in made] == [before[0] + 1, before[1]]
     assert logged(a)[-2:][0] == ("the clock was set while the node runs", round(ahead))
@@ -231,13 +224,13 @@ def test_nothing_is_known_of_a_neighbour_that_is_not_there(world: World) -> None
 def test_the_majority_tells_which_clock_is_wrong(world: World) -> None:
     hub = Site(world, "hub", "sf")
     leaves = [Site(world, name, "sf") for name in ("one", "two", "odd")]
-    clock(leaves[-1]).clock = -400 * DAY
+    leaves[-1].driver.clock = -400 * DAY
     for leaf in leaves:
         leaf.node.links.add(Address("hub", 2), False)
     world.run(2)
     assert said(hub) == ["the clock of odd is 400 d behind this node's"]
-    clock(leaves[-1]).clock = 0.0
-    clock(hub).clock = 400 * DAY
+    leaves[-1].driver.clock = 0.0
+    hub.driver.clock = 400 * DAY
     world.run(11)
     found = verdict(hub.node.links.links.values())
     assert found.behind == pytest.approx(-400 * DAY, abs=1)
@@ -252,7 +245,7 @@ def test_a_neighbour_that_tells_no_time_is_told_none(world: World, monkeypatch: 
     a, b = made = sites(world, "sf", 0, -400 * DAY)
     monkeypatch.undo()
     assert parse == Hello.parse
-    clock(a).clock = DAY
+    a.driver.clock = DAY
     world.run(11)
     for site in made:
         assert site.node.counters["link_unknown_control"] == 0

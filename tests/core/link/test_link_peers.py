@@ -11,15 +11,12 @@ from ildm.core.link.hello import Hello
 from ildm.core.link.topology import Advertisement
 from ildm.mqtt import ConnAck, Connect, PingReq, Property, Version
 from ildm.testing.virtual.client import MiniClient
-from ildm.testing.virtual.driver import WorldDriver
 from ildm.testing.virtual.world import World
 from tests.support.site import Site, row
 
 
 def logged(site: Site) -> list[str]:
-    driver = site.node.driver
-    assert isinstance(driver, WorldDriver)
-    return [event for _, event, _ in driver.logged]
+    return [event for _, event, _ in site.driver.logged]
 
 
 # addresses --------------------------------------------------------------------------------------
@@ -166,8 +163,7 @@ def test_both_versions_of_the_link_protocol_are_named_on_both_sides(
     text = f"a speaks version {hello_module.PROTOCOL} of the link protocol, b speaks version 77"
     assert refusal.reason_code == 0x84
     assert refusal.properties[Property.REASON_STRING] == text
-    driver = site.node.driver
-    assert isinstance(driver, WorldDriver)
+    driver = site.driver
     assert [fields["reason"] for _, event, fields in driver.logged if event == "neighbour refused"] == [text]
 
 

@@ -10,7 +10,6 @@ from ildm.config import Address
 from ildm.core.tables import COOPERATION, INTEREST
 from ildm.mqtt import Publish
 from ildm.testing.virtual.client import MiniClient
-from ildm.testing.virtual.driver import WorldDriver
 from ildm.testing.virtual.world import VirtualTimer, World
 from tests.support.memory_spool import MemorySpool
 from tests.support.site import Site, row
@@ -112,9 +111,7 @@ def test_who_is_not_back_in_time_is_given_up_with_a_word(world: World) -> None:
     world.run(31)
     assert a.node.counters["links_expired"] == 1
     assert a.node.counters["link_dropped_neighbor_expired_qos1"] == 3
-    driver = a.node.driver
-    assert isinstance(driver, WorldDriver)
-    (fields,) = [fields for _, event, fields in driver.logged if event == "neighbour given up"]
+    (fields,) = [fields for _, event, fields in a.driver.logged if event == "neighbour given up"]
     assert (fields["neighbor"], fields["messages"]) == ("b", 3)
     publish(a.client("q"), ["t/4"])
     world.run(1)
@@ -300,9 +297,7 @@ def test_the_log_says_whenever_a_link_carries_messages_again(world: World) -> No
     """Whoever reads "link down", at this node or at its neighbour, finds below that it is over."""
 
     def said(site: Site) -> list[str]:
-        driver = site.node.driver
-        assert isinstance(driver, WorldDriver)
-        return [event for _, event, _ in driver.logged if event.startswith(("link active", "link down"))]
+        return [event for _, event, _ in site.driver.logged if event.startswith(("link active", "link down"))]
 
     a, b = row(world, "ab", "sf")
     assert said(a) == said(b) == ["link active"]

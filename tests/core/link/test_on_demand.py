@@ -138,7 +138,7 @@ def test_a_node_that_is_not_there(world: World) -> None:
         assert a.talker.unreachable == ["x: refused"]
         a.talker.unreachable.clear()
     assert a.node.counters["algorithm_dropped_unreachable"] == 3
-    assert a.logged().count("node unreachable: x:2: connection refused") == 1
+    assert a.lines().count("node unreachable: x:2: connection refused") == 1
 
 
 def test_what_comes_while_a_dial_is_under_way_gets_one_of_its_own(world: World) -> None:
@@ -165,7 +165,7 @@ def test_an_address_that_is_none(world: World) -> None:
     assert a.talker.api.send(Peer("x", "nonsense"), b"1")
     world.run(1)
     assert a.talker.unreachable == ["x: no address"]
-    assert any("HOST:PORT" in line for line in a.logged())
+    assert any("HOST:PORT" in line for line in a.lines())
 
 
 def test_another_node_than_the_one_asked_for(world: World) -> None:
@@ -175,7 +175,7 @@ def test_another_node_than_the_one_asked_for(world: World) -> None:
     assert a.talker.unreachable == ["c: other node"]
     assert b.heard() == []
     assert a.links() == b.links() == {}
-    assert any("b answers at this address, not c" in line for line in a.logged())
+    assert any("b answers at this address, not c" in line for line in a.lines())
 
 
 def test_another_node_than_the_one_asked_for_with_which_there_is_a_link(world: World) -> None:
@@ -198,7 +198,7 @@ def test_a_wrong_secret(world: World, secrets: tuple[str | None, str], told: str
     world.run(1)
     assert a.talker.unreachable == ["b: rejected"]
     assert b.heard() == []
-    assert any(told in line for line in a.logged())
+    assert any(told in line for line in a.lines())
 
 
 def test_the_right_secret(world: World) -> None:
@@ -208,8 +208,12 @@ def test_the_right_secret(world: World) -> None:
     assert b.heard() == ["x"]
 
 
+class Other(Site):
+    algorithm_name = "other"
+
+
 def test_another_algorithm(world: World) -> None:
-    a, b = Site(world, "a"), Site(world, "b", algorithm="other")
+    a, b = Site(world, "a"), Other(world, "b")
     a.send(b, "x")
     world.run(1)
     assert a.talker.unreachable == ["b: rejected"]
@@ -306,7 +310,7 @@ def test_an_unused_link_is_closed_without_a_fuss(world: World) -> None:
         assert site.node.links.links == {}
         assert site.talker.unreachable == []
         assert [event for event, _, _ in site.talker.links] == ["up", "down"]
-        assert not any("warning" in line for line in site.logged())
+        assert not any("warning" in line for line in site.lines())
     a.send(b, "2")
     world.run(1)
     assert b.heard() == ["1", "2"]
@@ -502,7 +506,7 @@ def test_the_address_is_that_listened_on_unless_another_is_advertised(world: Wor
 
 def test_every_publish_of_a_client_goes_to_the_algorithm_whole(world: World) -> None:
     (a,) = sites(world, "a")
-    client = a.client(Connect(client_id="p", version=Version.V5))
+    client = a.client(connect=Connect(client_id="p", version=Version.V5))
     for number in range(3):
         client.send(Publish(topic="run", payload=str(number).encode()))
     client.send(Publish(topic="one", payload=b"1", qos=1, packet_id=1))
@@ -536,7 +540,7 @@ def test_every_publish_of_a_client_goes_to_the_algorithm_whole(world: World) -> 
 
 def test_two_publishers_have_turns_of_their_own(world: World) -> None:
     (a,) = sites(world, "a")
-    clients = [a.client(Connect(client_id=name)) for name in "pq"]
+    clients = [a.client(connect=Connect(client_id=name)) for name in "pq"]
     for _ in range(2):
         for client in clients:
             client.send(Publish(topic=client.packets[0].__class__.__name__, payload=b""))
@@ -547,7 +551,7 @@ def test_two_publishers_have_turns_of_their_own(world: World) -> None:
 
 def test_a_will_goes_to_the_algorithm(world: World) -> None:
     (a,) = sites(world, "a")
-    client = a.client(Connect(client_id="p", will=Will(topic="gone", payload=b"w", qos=1)))
+    client = a.client(connect=Connect(client_id="p", will=Will(topic="gone", payload=b"w", qos=1)))
     client.transport.abort()
     world.run(1)
     assert [(m.topic, m.payload, m.qos) for m, _ in a.talker.published] == [("gone", b"w", 1)]
@@ -556,7 +560,7 @@ def test_a_will_goes_to_the_algorithm(world: World) -> None:
 def test_a_retained_message_is_stamped_and_the_newest_wins(world: World) -> None:
     a, b = sites(world, "ab")
     for site in (a, b):
-        client = site.client(Connect(client_id="p"))
+        client = site.client(connect=Connect(client_id="p"))
         client.send(Publish(topic="t/1", payload=site.name.encode(), retain=True))
         world.run(1)
     (older, _), (newer, _) = a.talker.published[0], b.talker.published[0]
@@ -581,7 +585,7 @@ def test_a_retained_message_is_stamped_and_the_newest_wins(world: World) -> None
 
 def test_what_is_remembered_can_be_asked_for_and_forgotten(world: World) -> None:
     (a,) = sites(world, "a")
-    client = a.client(Connect(client_id="p", version=Version.V5))
+    client = a.client(connect=Connect(client_id="p", version=Version.V5))
     expiry = {Property.MESSAGE_EXPIRY_INTERVAL: 100}
     for topic, payload, properties in (("t/1", b"1", {}), ("t/2", b"", {}), ("u", b"3", expiry)):
         client.send(Publish(topic=topic, payload=payload, retain=True, properties=dict(properties)))
@@ -614,7 +618,7 @@ def test_the_expiry_of_an_injected_message_counts_down_while_it_waits(world: Wor
 
 def test_data_between_algorithms_is_nothing_a_client_sees(world: World) -> None:
     a, b = sites(world, "ab")
-    client = b.client(Connect(client_id="s"))
+    client = b.client(connect=Connect(client_id="s"))
     subscriptions = [Subscription(topic_filter=f, qos=0) for f in ("#", "$ildm/#")]
     client.send(Subscribe(packet_id=1, subscriptions=subscriptions))
     a.send(b, "x")

@@ -68,7 +68,7 @@ def filters_of(packet: Subscribe) -> list[tuple[str, int]]:
 
 def setting_and_client(world: World, version: Version = V5, **fields: Any) -> tuple[Setting, MiniClient]:
     setting = Setting(world, Admitting)
-    return setting, setting.client(version, **fields)
+    return setting, setting.client(version=version, **fields)
 
 
 def asked(setting: Setting) -> list[list[tuple[str, int]]]:

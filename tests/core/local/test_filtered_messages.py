@@ -92,7 +92,7 @@ def test_with_success_the_sender_does_not_learn_of_it(world: World) -> None:
 
 
 def test_before_mqtt_5_a_rejected_message_is_acknowledged(world: World) -> None:
-    client = Setting(world).client(Version.V311)
+    client = Setting(world).client(version=Version.V311)
     client.send(publish(b"0x97 enough", 1, 1))
     world.run(1)
     assert client.got(PubAck) == [PubAck(packet_id=1)]
@@ -104,7 +104,7 @@ def test_before_mqtt_5_a_rejected_message_is_acknowledged(world: World) -> None:
 @pytest.mark.parametrize("version", list(Version))
 def test_what_follows_a_deferred_message_waits(world: World, version: Version) -> None:
     setting = Setting(world)
-    client = setting.client(version)
+    client = setting.client(version=version)
     packets = [publish(b"0"), publish(b"later 1", 1, 1), publish(b"2"), publish(b"later 3"), PingReq()]
     client.transport.write(b"".join(packet.encode(version) for packet in packets))
     world.run(1)
