@@ -43,6 +43,7 @@ class SimClient:
     Made by :meth:`SimNode.client`. While a filter defers a decision, what the client sends after it waits.
 
     Attributes:
+        connect: the CONNECT it has sent.
         session: with the node; its ``status`` is CLOSED when the client was rejected or has gone.
         told: what it was answered, in order: CONNACK, SUBACK, UNSUBACK, PUBACK (QoS 1), PUBREC (QoS 2).
     """
@@ -53,7 +54,7 @@ class SimClient:
         ids = node.world.session_ids
         self.session = SimSession(next(ids), Role.CLIENT, f"{connect.client_id}.sim:1883", connect.version)
         self.paired = SimSession(next(ids), Role.BROKER, f"{node.node_id}.sim:1884", connect.version)
-        self._connect = connect
+        self.connect = self._connect = connect
         self._packet_id = 0
         self._awaited: Awaited[Any] | None = None
         self._waiting: deque[Callable[[], None]] = deque()

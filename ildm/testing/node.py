@@ -226,10 +226,15 @@ class SimNode(Keeper):
         plugin looks at packets they are sent by such a client, too, of MQTT 5.
         """
         known = self.clients.get(client_id)
-        if known is not None and known.session.status is not SessionStatus.CLOSED:
+        if known is not None and known.session.status is SessionStatus.CLOSED:
+            known = None
+        if known is not None and known.node is self:
             return known
         self.check_alive()
-        packet = Connect(client_id=client_id, version=version, **connect)
+        if known is None or connect:
+            packet = Connect(client_id=client_id, version=version, **connect)
+        else:
+            packet = known.connect  # of the node's last life, and back
         made = self.clients[client_id] = SimClient(self, packet)
         return made
 
@@ -623,6 +628,7 @@ class SimNode(Keeper):
     def inherit(self, last: SimNode) -> None:
         """Take over what the last life has left."""
         self.broker = last.broker
+        self.clients = last.clients
         self.local_interest = last.local_interest
         self._retained = last._retained
 

@@ -3,78 +3,46 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
 from random import Random
 from typing import Any
 
 import pytest
 
 from ildm.api import OverlayAlgorithm
-from ildm.testing import Delivery, LinkModel, PluginWorld, SimNode, uniform
-from ildm_algorithms.atm_tbps import AtmTbps
-from ildm_algorithms.octopia import Octopia
-from ildm_algorithms.sg_tbps import SgTbps
-from ildm_algorithms.stla import Stla
+from tests.algorithms.sites import Graph, all_kinds
 
 QUICK = {"ping_interval": 0.5, "ping_timeout": 0.5, "check_interval": 3.0, "cast_deadline": 5.0}
 SITES = ["a", "b", "c", "d", "e"]
 MEMBERS = {"a": "x/1", "b": "x/2", "c": "y/1", "d": "y/2", "e": "x/3"}
-KINDS: Mapping[type[OverlayAlgorithm[Any]], Mapping[str, Any]] = {
-    SgTbps: {"overlay": QUICK},
-    AtmTbps: {"overlay": QUICK},
-    Stla: {"overlay": QUICK, "locality": ["here"]},
-    Octopia: {"regions": ["x-y"], "clusters": ["1", "2", "3"], "members": MEMBERS},
-}
+KINDS = all_kinds("123", MEMBERS, overlay=QUICK)
 ABSENT = 20.0
 REST = 60.0
 
 
-class Sites:
-    """Five sites: their nodes, and what their brokers deliver, through all lives of the nodes."""
+class Sites(Graph):
+    """Five sites that have a spool."""
 
     def __init__(self, algorithm: type[OverlayAlgorithm[Any]], seed: int = 1, loss: float = 0.0) -> None:
-        model = LinkModel(delay=uniform(0.002, 0.02), sessions=2, loss=loss)
-        self.world = PluginWorld(algorithm, KINDS[algorithm], seed, model, spool=True)
-        self.world.on_delivery = self._delivered
-        self.sessions: dict[str, str] = {}
-        """Site -> filter of its persistent session."""
-        self.got: dict[str, list[str]] = {name: [] for name in SITES}
-        self.sent: list[str] = []
-        for name in SITES:
-            self.world.add(name, None if name == SITES[0] else SITES[0])
-            self.world.run(0.5)
+        super().__init__(algorithm, KINDS[algorithm], SITES, seed, spool=True, sessions=2, loss=loss)
         self.world.run(10)
+        self.subscribed = ""
+        self.sent: list[str] = []
 
-    def _delivered(self, node: SimNode, delivery: Delivery) -> None:
-        self.got[node.node_id].append(delivery.payload.decode())
-
-    def subscribe(self, names: Iterable[str], topic_filter: str = "t/#") -> None:
+    def subscribe(self, names: str) -> None:
+        self.subscribed = names
         for name in names:
-            self.sessions[name] = topic_filter
-            self.world[name].subscribe(topic_filter, 2)
+            self.world[name].subscribe("t/#", 2)
         self.world.run(5)
 
     def publish(self, name: str, count: int = 1, topic: str = "t/u") -> None:
         for _ in range(count):
-            text = f"{name} {len(self.sent)}"
-            self.sent.append(text)
-            self.world[name].publish(topic, text.encode(), 1 + len(self.sent) % 2, publisher=1)
-
-    def kill(self, *names: str, silent: bool = False) -> None:
-        for name in names:
-            self.world.kill(name, silent)
-
-    def start(self, *names: str) -> None:
-        """Nodes are there again, with the sessions their brokers have."""
-        for name in names:
-            node = self.world.add(name)
-            if name in self.sessions:
-                node.subscribe(self.sessions[name], 2)
+            self.sent.append(f"{name} {len(self.sent)}")
+            self.send(name, topic, self.sent[-1:], 1 + len(self.sent) % 2)
 
     def check(self) -> None:
         """Everybody who subscribes got each once."""
         self.world.run(REST)
-        for name in self.sessions:
+        for name in self.subscribed:
             counts = Counter(self.got[name])
             assert {"lost": sorted(set(self.sent) - set(counts))} == {"lost": []}, name
             assert {"twice": [text for text, times in counts.items() if times > 1]} == {"twice": []}, name

@@ -2,56 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from ildm.api import OverlayAlgorithm
-from ildm.testing import Delivery, LinkModel, PluginWorld, SimNode, uniform
-from ildm_algorithms.atm_tbps import AtmTbps
 from ildm_algorithms.octopia import Octopia
 from ildm_algorithms.sg_tbps import SgTbps
-from ildm_algorithms.stla import Stla
+from tests.algorithms.sites import Graph, all_kinds
 
 HOUR = 3_600.0
 DAY = 86_400.0
 SITES = ["a", "b", "c", "d"]
-MEMBERS = {"a": "x/1", "b": "x/2", "c": "y/1", "d": "y/2"}
-KINDS: Mapping[type[OverlayAlgorithm[Any]], Mapping[str, Any]] = {
-    SgTbps: {},
-    AtmTbps: {},
-    Stla: {"locality": ["here"]},
-    Octopia: {"regions": ["x-y"], "clusters": ["1", "2"], "members": MEMBERS},
-}
+KINDS = all_kinds("12", {"a": "x/1", "b": "x/2", "c": "y/1", "d": "y/2"})
 REST = 100.0
 
 
-class Sites:
+class Sites(Graph):
     """Four sites, of which ``a`` publishes and ``d``, at least, has a persistent session."""
 
     def __init__(self, algorithm: type[OverlayAlgorithm[Any]], spool: bool = True, **options: Any) -> None:
-        model = LinkModel(delay=uniform(0.002, 0.02), sessions=2)
-        self.world = PluginWorld(algorithm, {**KINDS[algorithm], **options}, 1, model, spool=spool)
-        self.world.on_delivery = self._delivered
-        self.got: dict[str, list[str]] = {name: [] for name in SITES}
+        super().__init__(algorithm, {**KINDS[algorithm], **options}, SITES, spool=spool, sessions=2)
         self.sent: list[str] = []
-        for name in SITES:
-            self.world.add(name, None if name == "a" else "a")
-            self.world.run(0.5)
         self.world.run(REST)
         self.world["d"].subscribe("t/#", 2)
         self.world.run(REST)
         self.publish(2)
         self.world.run(30)
 
-    def _delivered(self, node: SimNode, delivery: Delivery) -> None:
-        self.got[node.node_id].append(delivery.payload.decode())
-
     def publish(self, count: int, topic: str = "t/u") -> None:
         for _ in range(count):
             self.sent.append(str(len(self.sent)))
-            self.world["a"].publish(topic, self.sent[-1].encode(), 1 + len(self.sent) % 2, publisher=1)
+            self.send("a", topic, self.sent[-1:], 1 + len(self.sent) % 2)
 
     def publish_for(self, seconds: float) -> None:
         """Now and then, on topics old and new."""
@@ -59,15 +41,6 @@ class Sites:
             self.publish(2)
             self.publish(1, f"t/{number}")
             self.world.run(seconds / 4)
-
-    def kill(self, *names: str) -> None:
-        for name in names:
-            self.world.kill(name)
-
-    def start(self, name: str) -> None:
-        node = self.world.add(name)
-        if name == "d":
-            node.subscribe("t/#", 2)
 
     def settle(self) -> None:
         self.world.run(REST)

@@ -315,6 +315,23 @@ def test_the_end_of_a_client() -> None:
     assert filter_of(a).events[-1] == "stop"
 
 
+def test_clients_are_back_with_a_node_that_starts_again() -> None:
+    world, a, b = pair((Spy, None))
+    for name in ("there", "away"):
+        b.client(name, version=Version.V311, clean_start=False).subscribe(("t", 1))
+    b.client("away").disconnect()
+    world.settle()
+    world.kill("b")
+    again = world.add("b", keep=True)
+    world.settle()
+    a.publish("t", b"later", 1)
+    world.settle()
+    assert [(d.client, d.payload) for d in again.deliveries] == [("there", b"later")]
+    assert world.network.lost["client away"] == 1
+    assert again.client("there").version is Version.V311
+    assert [event for event in filter_of(again).events if "there" in event] == ["established broker there"]
+
+
 def test_members_of_a_group_share_what_they_subscribe_to() -> None:
     world, a, b = pair()
     b.subscribe("$share/g/t/+", 1, client="one")

@@ -2,46 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from ildm.api import OverlayAlgorithm
-from ildm.testing import Delivery, LinkModel, PluginWorld, SimNode, uniform
-from ildm_algorithms.atm_tbps import AtmTbps
-from ildm_algorithms.sg_tbps import SgTbps
-from ildm_algorithms.stla import Stla
 from ildm_algorithms.tbps.advertising import APART, MOST, Advertising
 from tests.algorithms.fake_api import FakeApi
+from tests.algorithms.sites import TOPIC_BASED, Graph
 
-KINDS: Mapping[type[OverlayAlgorithm[Any]], Mapping[str, Any]] = {
-    SgTbps: {},
-    AtmTbps: {},
-    Stla: {"locality": ["here"]},
-}
-KIND = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+KIND = pytest.mark.parametrize("kind", TOPIC_BASED, ids=lambda kind: kind.__name__)
 MANY = 30
 """Topics below one prefix: more than have keys of their own, so that the rest goes through an aggregate."""
 
 
-class Sites:
-    """Sites in one graph, and what their subscribers got."""
+class Sites(Graph):
+    """Five sites whose subscribers wait for their SUBACK."""
 
-    def __init__(
-        self, kind: type[OverlayAlgorithm[Any]], number: int = 5, seed: int = 1, **link: Any
-    ) -> None:
-        link.setdefault("delay", uniform(0.002, 0.02))
-        self.world = PluginWorld(kind, KINDS[kind], seed, LinkModel(**link))
-        self.got: dict[str, list[str]] = {}
-        self.world.on_delivery = self._delivered
-        for at in range(5):
-            self.world.add(f"n{at}", "n0" if at else None)
-            self.world.run(0.5)
+    def __init__(self, kind: type[OverlayAlgorithm[Any]], seed: int = 1, **link: Any) -> None:
+        super().__init__(kind, TOPIC_BASED[kind], ["n0", "n1", "n2", "n3", "n4"], seed, **link)
         self.world.run(10)
-
-    def _delivered(self, node: SimNode, delivery: Delivery) -> None:
-        self.got.setdefault(node.node_id, []).append(delivery.payload.decode())
 
     def subscribe(
         self, name: str, filters: Sequence[str], granted: Callable[[], None], limit: float = 1.0, qos: int = 2
@@ -70,10 +51,6 @@ class Sites:
                 self.world[name].publish(f"{prefix}/{at}", b"warm", publisher=1)
         self.world.run(30)
 
-    def publish(self, name: str, topic: str, texts: Sequence[str], qos: int) -> None:
-        for text in texts:
-            self.world[name].publish(topic, text.encode(), qos, publisher=1)
-
 
 NUMBERS = [str(number) for number in range(20)]
 
@@ -96,7 +73,7 @@ def test_what_is_published_after_suback_arrives_in_order(
 ) -> None:
     sites = Sites(kind)
     sites.use("n1", number=used)
-    sites.subscribe("n3", [topic_filter], lambda: sites.publish("n1", topic, NUMBERS, qos))
+    sites.subscribe("n3", [topic_filter], lambda: sites.send("n1", topic, NUMBERS, qos))
     sites.world.run(1.5)
     assert sites.got == {"n3": NUMBERS}
     sites.world.run(15)
@@ -113,7 +90,7 @@ def test_every_site_and_every_client_of_a_site_waits(kind: type[OverlayAlgorithm
 
         def suback(name: str = name, client: str = client) -> None:
             granted.append(client)
-            sites.publish("n1", "x/new", [client], 0)
+            sites.send("n1", "x/new", [client], 0)
 
         sites.subscribe(name, ["x/new", "x/none"], suback)
         sites.world.run(0.002)
@@ -132,7 +109,7 @@ def test_a_filter_that_goes_and_comes_back(kind: type[OverlayAlgorithm[Any]]) ->
     sites.use("n1")
     for pause in (5.0, 0.5, 0.05, 0.01, 0.0):
         sites.got.clear()
-        sites.subscribe("n3", ["x/new"], lambda: sites.publish("n1", "x/new", NUMBERS, 0))
+        sites.subscribe("n3", ["x/new"], lambda: sites.send("n1", "x/new", NUMBERS, 0))
         sites.world.run(1.5)
         assert sites.got == {"n3": NUMBERS}, pause
         sites.world["n3"].unsubscribe("x/new")
@@ -151,7 +128,7 @@ def test_a_publisher_that_goes_on_all_the_time_is_heard_in_order(
 
     def go_on() -> None:
         sent.append(f"{len(sent):04}")
-        sites.publish("n1", "x/new", sent[-1:], 1)
+        sites.send("n1", "x/new", sent[-1:], 1)
         if len(sent) < 3000:
             sites.world.kernel.post(0.0005, go_on)
 
@@ -176,7 +153,7 @@ def test_a_site_that_does_not_answer_keeps_suback_no_longer_than_the_bound(
 
     def suback() -> None:
         granted.append(sites.world.kernel.now)
-        sites.publish("n1", "x/new", NUMBERS, 1)
+        sites.send("n1", "x/new", NUMBERS, 1)
 
     began = sites.world.kernel.now
     sites.subscribe("n3", ["x/new"], suback)
@@ -192,7 +169,7 @@ def test_on_lossy_links(kind: type[OverlayAlgorithm[Any]]) -> None:
     sites.use("n1")
     for at in range(10):
         sites.subscribe(
-            "n3", [f"x/new{at}"], lambda at=at: sites.publish("n1", f"x/new{at}", [str(at)], 1), limit=30.0
+            "n3", [f"x/new{at}"], lambda at=at: sites.send("n1", f"x/new{at}", [str(at)], 1), limit=30.0
         )
         sites.world.run(30)
     sites.world.run(30)
