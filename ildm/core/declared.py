@@ -244,6 +244,7 @@ LINKS = united(
         ("auth", "connections", "handshakes", "rate"),
     ),
     counter("proxy_headers_refused", "connections", "Connections of proxies without a PROXY header in time"),
+    counter("internal_errors", "errors", "Errors of this node, each of which ended a connection or a call"),
     counter("turns_waited", "reads", "Times a read, or the rest of one, waited for its turn behind others"),
     counter("accept_failures", "errors", "Times accepting paused, as file descriptors or memory had run out"),
     counter("certificates_renewed", "changes", "Times changed files of certificates were taken up"),

@@ -81,6 +81,7 @@ def run_node(config: Config, *, source: Path | None = None, started: Callable[[]
             else:
                 loop.add_signal_handler(signal.SIGHUP, reread)
         await server.start()
+        loop.set_exception_handler(server.failed)
         possible = server.node.admission.descriptors_for
         if possible is not None and possible < config.limits.clients:
             log = get_logger("ildm")

@@ -6,7 +6,7 @@ import asyncio
 import resource
 import secrets
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ildm import compiled
 from ildm.admin.server import AdminServer
@@ -211,6 +211,11 @@ class NodeServer:
             admin=str(config.admin_socket),
             form=compiled.form(),
         )
+
+    def failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """An error of this node has ended a connection, or a call of a timer: it is counted and logged."""
+        self.node.counters["internal_errors"] += 1
+        loop.default_exception_handler(context)
 
     def request_stop(self) -> None:
         """Ask whoever runs this server to :meth:`stop` it."""

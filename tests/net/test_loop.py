@@ -38,3 +38,20 @@ async def test_a_circle_through_a_proxy_ends(tmp_path: Path) -> None:
     finally:
         await server.stop()
         await proxy.close()
+
+
+async def test_what_the_node_raises_is_counted(tmp_path: Path) -> None:
+    document = {
+        "state_dir": "state",
+        "listen": "127.0.0.1:0",
+        "broker": {"address": f"127.0.0.1:{free_port()}"},
+        "link": {"listen": None},
+    }
+    server = NodeServer(parse_config(document, "test", tmp_path), PluginSpecs(None, []))
+    await server.start()
+    loop = asyncio.get_running_loop()
+    try:
+        server.failed(loop, {"message": "data_received failed", "exception": AssertionError("a sum")})
+        assert server.node.counters["internal_errors"] == 1
+    finally:
+        await server.stop()

@@ -491,9 +491,20 @@ class Heard:
         if self.filters.pop(topic_filter, None) is None:
             return False
         self.bytes -= self._kept(topic_filter)
+        self._verify()
         if self._translation is not None:
             self._translation.remove(topic_filter)
         return True
+
+    def _verify(self) -> None:
+        assert self.bytes >= 0, f"the filters of a neighbour have {self.bytes} bytes"
+        assert self.filters or not self.bytes, f"no filters have {self.bytes} bytes"
+
+    def check(self) -> None:
+        """Count all again that is counted as it changes. Raises: AssertionError, it was counted wrong."""
+        self._verify()
+        size = sum(map(self._kept, self.filters))
+        assert self.bytes == size, f"filters of {size} bytes count {self.bytes}"
 
     def _kept(self, topic_filter: str) -> int:
         """What a filter, with what is made of it, takes in memory, about."""

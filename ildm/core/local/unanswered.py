@@ -273,6 +273,7 @@ class Unanswered:
         if not run.finished:
             return
         self.bytes -= run.bytes
+        self._verify()
         if run.message is not None:
             key = _key(run.ids[0], run.message.message.qos)
             if self._single.get(key) is run:
@@ -289,6 +290,27 @@ class Unanswered:
                     self._places[packet_id] = left
                 else:
                     self._places.pop(packet_id, None)
+
+    # sums -------------------------------------------------------------------------------------
+
+    def _verify(self) -> None:
+        assert min(self.messages, self.bytes, self.early) >= 0, f"negative: {self._sums}"
+        assert self.messages or not (self.bytes or self.early), f"empty: {self._sums}"
+
+    @property
+    def _sums(self) -> str:
+        return f"{self.messages} messages, {self.bytes} bytes, {self.early} early without an answer"
+
+    def check(self) -> None:
+        """Count all again that is counted as it changes. Raises: AssertionError, it was counted wrong."""
+        self._verify()
+        waiting = {*self._qos1, *self._qos2}
+        runs = waiting.union(run for places in (self._places or {}).values() for run, _ in places)
+        messages = sum(len(run.ids) - run.done - len(run.over or ()) for run in runs)
+        size = sum(run.bytes for run in runs)
+        early = sum(len(run.early or ()) for run in waiting)
+        found = f"{messages} messages, {size} bytes, {early} early without an answer"
+        assert found == self._sums, f"{found} are counted as {self._sums}"
 
     # where an identifier is -------------------------------------------------------------------
 

@@ -211,6 +211,7 @@ class Inbound:
         self.unacknowledged_bytes -= self._sizes.pop(packet_id, 0)
         self._unacknowledged.discard(packet_id)
         self._unacknowledged_qos2.discard(packet_id)
+        self._verify()
 
     def settle(self, packet_id: int) -> None:
         """A message has been disposed of: answer it."""
@@ -224,10 +225,12 @@ class Inbound:
         self.unacknowledged_bytes -= self._sizes.pop(packet_id, 0)
         if packet_id in self._unacknowledged_qos2:
             self._unacknowledged_qos2.remove(packet_id)
+            self._verify()
             self._unreleased.add(packet_id)
             answer(PubRec(packet_id=packet_id).encode(Version.V5))
         elif packet_id in self._unacknowledged:
             self._unacknowledged.remove(packet_id)
+            self._verify()
             self._remember(packet_id)
             answer(PubAck(packet_id=packet_id).encode(Version.V5))
 
@@ -255,6 +258,7 @@ class Inbound:
         ids, answers = acknowledgements(frames, size)
         self._unacknowledged.difference_update(ids)
         self.unacknowledged_bytes -= len(frames)
+        self._verify()
         if self._recent_set.isdisjoint(ids):
             self._recent.extend(ids)
             self._recent_set.update(ids)
@@ -280,6 +284,26 @@ class Inbound:
         self._begin()
         if receipt.when_void is not None:
             receipt.when_void(receipt)
+
+    # sums ---------------------------------------------------------------------------------------
+
+    def _verify(self) -> None:
+        size = self.unacknowledged_bytes
+        assert size >= 0, f"{size} bytes are unacknowledged"
+        assert not size or self._unacknowledged or self._unacknowledged_qos2, f"no message has {size} bytes"
+
+    def check(self) -> None:
+        """Count all again that is counted as it changes. Raises: AssertionError, it was counted wrong.
+
+        Of what has come as runs the sizes are not known here.
+        """
+        self._verify()
+        ids = self._unacknowledged | self._unacknowledged_qos2
+        single, size = self._sizes.keys(), sum(self._sizes.values())
+        assert single <= ids, f"sizes are kept of {sorted(single - ids)}, which are acknowledged"
+        found = f"{self.unacknowledged_bytes} bytes are unacknowledged, {size} of them on their own"
+        assert self.unacknowledged_bytes >= size, found
+        assert (self.unacknowledged_bytes == size) is (single == ids), found
 
     # back-pressure ----------------------------------------------------------------------------
 

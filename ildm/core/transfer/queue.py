@@ -167,6 +167,9 @@ class Queue(Protocol):
 
     def __bool__(self) -> bool: ...
 
+    def check(self) -> None:
+        """Count all again that is counted as it changes. Raises: AssertionError, it was counted wrong."""
+
     @property
     def first(self) -> Entry:
         """The entry whose turn it is; the queue is not empty."""
@@ -299,6 +302,7 @@ class Backlog:
         else:
             line.popleft()
             self._count(entry, -entry.count, -entry.size)
+        self._verify()
 
     def trim(self, messages: int, size: int, lowest: bool = False) -> Iterator[tuple[Entry, int]]:
         for lines in reversed(self._ranks.values()):
@@ -336,6 +340,7 @@ class Backlog:
         else:
             assert isinstance(entry, RunEntry)
             self._count(entry, -count, -entry.cut(count))
+        self._verify()
         return count
 
     def take_all(self) -> list[Entry]:
@@ -366,6 +371,27 @@ class Backlog:
                 self._count(entry, entry.count, entry.size)
                 count += entry.count
         return count
+
+    def _verify(self) -> None:
+        assert 0 <= self.unacknowledged_messages <= self.messages, f"a queue has {self._sums}"
+        assert 0 <= self.unacknowledged_bytes <= self.bytes, f"a queue has {self._sums}"
+        assert self.messages or not self.bytes, f"an empty queue has {self._sums}"
+
+    @property
+    def _sums(self) -> str:
+        return (
+            f"{self.messages} messages ({self.unacknowledged_messages} unacknowledged), "
+            f"{self.bytes} bytes ({self.unacknowledged_bytes})"
+        )
+
+    def check(self) -> None:
+        """Count all again that is counted as it changes. Raises: AssertionError, it was counted wrong."""
+        self._verify()
+        found = Backlog()
+        for line in self._lines():
+            for entry in line:
+                found._count(entry, entry.count, entry.size)
+        assert found._sums == self._sums, f"a queue of {found._sums} counts {self._sums}"
 
 
 def _turn(entry: Entry) -> int:

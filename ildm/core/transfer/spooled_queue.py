@@ -169,6 +169,10 @@ class SpooledQueue:
     def all_in_memory(self) -> bool:
         return not self._beyond
 
+    def check(self) -> None:
+        """As :meth:`Backlog.check`, of what is in memory."""
+        self._near.check()
+
     def __bool__(self) -> bool:
         if self._near.messages:
             return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
@@ -150,6 +150,7 @@ class Window:
                 item.entry.settle()
         if run is not None:
             self._done(run, first, last)
+        self._verify()
 
     def _acknowledged_in_order(self, packet_ids: range) -> range:
         """Take what consecutive identifiers acknowledge of runs, all at once; answers the rest."""
@@ -192,6 +193,7 @@ class Window:
         else:
             self.bytes -= item.size
             item.entry.settle()
+        self._verify()
 
     def release(self, packet_id: int) -> bool:
         """PUBREC has come; False when there is no such message."""
@@ -263,11 +265,27 @@ class Window:
         self.bytes -= item.size
         if isinstance(item, InflightRun):
             item.left -= 1
+        self._verify()
 
     @property
     def ids(self) -> list[int]:
         """Of all messages under way, in the order they were sent."""
         return list(self._items)
+
+    # sums ------------------------------------------------------------------------------------
+
+    def _verify(self) -> None:
+        assert self.bytes >= 0, f"a window has {self.bytes} bytes"
+        assert self._items or not self.bytes, f"an empty window has {self.bytes} bytes"
+
+    def check(self) -> None:
+        """Count all again that is counted as it changes. Raises: AssertionError, it was counted wrong."""
+        self._verify()
+        size = sum(item.size for item in self._items.values())
+        assert self.bytes == size, f"a window of {size} bytes counts {self.bytes}"
+        runs = Counter(item for item in self._items.values() if isinstance(item, InflightRun))
+        for run, left in runs.items():
+            assert run.left == left, f"a run with {left} messages left counts {run.left}"
 
     # identifiers ------------------------------------------------------------------------------
 

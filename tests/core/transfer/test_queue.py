@@ -65,6 +65,7 @@ class Pair:
         self.backlog = Backlog()
         self.model = Model()
         self.inbound = Inbound(1000, 1 << 20, lambda data: None)
+        self.inbound.take(65_535, 1, dup=False, size=1 << 20)  # never settled: the others were not taken
         self.entries: dict[int, Entry] = {}
         self.count = 0
         self.front = 0
@@ -144,6 +145,7 @@ class Pair:
 
     def check(self) -> None:
         items, backlog = self.model.items, self.backlog
+        backlog.check()
         unacknowledged = [item for item in items if item.unacknowledged]
         assert (backlog.messages, backlog.unacknowledged_messages) == (len(items), len(unacknowledged))
         assert backlog.bytes == sum(item.size for item in items)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
+from ildm.testing.virtual.recount import recount
 from ildm.testing.virtual.world import World
 from ildm_bench.chaos.evidence import TOLD
 from ildm_bench.chaos.recording import Recorder
@@ -31,9 +32,10 @@ class Readings:
         self._told: dict[tuple[str, str, int], int] = {}
 
     def repeat(self) -> None:
-        """Read all, now and again and again."""
+        """Read all, now and again and again, and count again what nodes count."""
         for site in self.sites.values():
             if not site.driver.dead:
+                recount(site.node)
                 self.take(site)
         self.world.call_at(self.world.time + INTERVAL, self.repeat)
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from ildm.config import Address
 from ildm.testing.virtual.makes import MAKES
+from ildm.testing.virtual.recount import recount
 from ildm.testing.virtual.world import World
 from ildm_bench.chaos.drawing import TREE
 from ildm_bench.chaos.history import Event, History, Run, digest, origin
@@ -119,6 +120,9 @@ class Warm:
             if self.overlay:
                 self._read()
             verdict = self._wait(about, recorder, clients)
+            for site in self.sites.values():
+                if not site.driver.dead:
+                    recount(site.node)
         except Exception:  # whatever the node raises is what is looked for
             trouble = traceback.format_exc()
         for event in self._retained(recorder):

@@ -1,0 +1,20 @@
+"""Counts again what a node counts as it changes."""
+
+from __future__ import annotations
+
+from ildm.core.node import Node
+
+
+def recount(node: Node) -> None:
+    """Between two events. Raises: AssertionError, something was counted wrong."""
+    for link in node.links.links.values():
+        link.heard.check()
+        for inbound in link.inbounds:
+            inbound.check()
+    links = [sender for link in node.links.links.values() for sender in link.senders]
+    for sender in (*links, *node.injector.senders):
+        sender.queue.check()
+        sender._window.check()
+    for session in node.sessions:
+        if session.publishing.unanswered is not None:
+            session.publishing.unanswered.check()

@@ -1,0 +1,115 @@
+"""What is counted as it changes: the check finds a count that is wrong, and goes past one that is right."""
+
+from __future__ import annotations
+
+import pytest
+
+from ildm.config import LinkConfig
+from ildm.core.counters import Counters
+from ildm.core.link.interest import Heard
+from ildm.core.local.unanswered import Unanswered
+from ildm.core.transfer.inbound import Inbound
+from ildm.core.transfer.queue import Backlog, Entry, RunEntry
+from ildm.core.transfer.window import Inflight, InflightRun, Window
+from ildm.mqtt import Publish, Version
+
+FRAMES = b"".join(
+    Publish(topic="t", payload=b"x", qos=1, packet_id=packet_id).encode(Version.V5) for packet_id in (1, 2, 3)
+)
+SIZE = len(FRAMES) // 3
+
+
+def window() -> Window:
+    made = Window(10)
+    made.add_run(InflightRun(FRAMES, SIZE, 1))
+    made.add(4, Inflight(Entry(FRAMES[:SIZE], 1, None, 1, None, None, 0), SIZE))
+    return made
+
+
+def unanswered() -> Unanswered:
+    made = Unanswered()
+    made.add_run(b"t", FRAMES, SIZE, (1, 2, 3))
+    made.add(Publish(topic="t", qos=2, packet_id=4), None, 9)
+    assert made.answer(2, 1, taken=True) == []
+    return made
+
+
+def inbound() -> Inbound:
+    made = Inbound(10, 1 << 20, lambda data: None)
+    made.take(4, 1, dup=False, size=9)
+    return made
+
+
+def queue() -> Backlog:
+    made = Backlog()
+    made.append(RunEntry(FRAMES, 3))
+    return made
+
+
+def test_a_window_that_counts_wrong_is_found() -> None:
+    made = window()
+    made.check()
+    made.bytes -= 1
+    with pytest.raises(AssertionError, match="a window of"):
+        made.check()
+    with pytest.raises(AssertionError, match="a window has -1 bytes"):
+        made.acknowledged(range(1, 5))
+
+
+def test_a_run_that_counts_wrong_is_found() -> None:
+    made = window()
+    run = made.get(1)
+    assert isinstance(run, InflightRun)
+    run.left -= 1
+    with pytest.raises(AssertionError, match="a run with 3 messages left counts 2"):
+        made.check()
+
+
+@pytest.mark.parametrize("name", ["messages", "bytes", "early"])
+def test_what_is_unanswered_and_counted_wrong_is_found(name: str) -> None:
+    made = unanswered()
+    made.check()
+    setattr(made, name, getattr(made, name) + 1)
+    with pytest.raises(AssertionError, match="are counted as"):
+        made.check()
+
+
+def test_what_is_unanswered_may_not_be_fewer_than_none() -> None:
+    made = unanswered()
+    made.answer(4, 2, taken=True)
+    made.messages -= 1
+    made.answer(1, 1, taken=True)
+    with pytest.raises(AssertionError, match="negative: -1 messages"):
+        made.answer(3, 1, taken=True)
+
+
+def test_what_is_unacknowledged_and_counted_wrong_is_found() -> None:
+    made = inbound()
+    made.check()
+    made.unacknowledged_bytes += 1
+    with pytest.raises(AssertionError, match="10 bytes are unacknowledged, 9 of them"):
+        made.check()
+    with pytest.raises(AssertionError, match="no message has 1 bytes"):
+        made.settle(4)
+
+
+@pytest.mark.parametrize(("name", "found"), [("messages", "a queue has -1"), ("bytes", "a queue has 0")])
+def test_a_queue_that_counts_wrong_is_found(name: str, found: str) -> None:
+    made = queue()
+    made.check()
+    setattr(made, name, getattr(made, name) - 1)
+    with pytest.raises(AssertionError, match="a queue of"):
+        made.check()
+    with pytest.raises(AssertionError, match=found):
+        made.remove(3)
+
+
+def test_filters_that_are_counted_wrong_are_found() -> None:
+    made = Heard(LinkConfig(), Counters(), 128)
+    made._set("a/#", 1)
+    made.check()
+    made.bytes -= 1
+    with pytest.raises(AssertionError, match="count"):
+        made.check()
+    with pytest.raises(AssertionError, match="-1 bytes"):
+        made._remove("a/#")
