@@ -118,8 +118,6 @@ class Offers:
         self.config = config
         self.count = count
         self._askers: dict[int, _Asker] = {}
-        self._offered = 0
-        """Numbers kept for askers."""
         self._number = 0
         self._unconfirmed: dict[bytes, _Unconfirmed] = {}
         """By code of the segment."""
@@ -163,7 +161,6 @@ class Offers:
         asking.question = question
         if room < len(matching):
             asking.above = asking.numbers[0]
-        self._offered += len(asking.numbers)
         self._next_page(self._number, asking)
 
     def _offered_all(self, asker: Peer, question: _Question) -> None:
@@ -200,8 +197,9 @@ class Offers:
         its = [asking for asking in self._askers.values() if asking.peer.node_id == asker.node_id]
         if len(its) >= ASKERS - len(self._askers):
             return 0
+        offered = sum(len(asking.page) + len(asking.numbers) for asking in self._askers.values())
         taken = sum(len(asking.page) + len(asking.numbers) for asking in its)
-        return max(0, (self.config.offered_messages - self._offered - taken) // 2)
+        return max(0, (self.config.offered_messages - offered - taken) // 2)
 
     def _next_page(self, number: int, asker: _Asker) -> None:
         asker.page = [asker.numbers.pop() for _ in range(min(PAGE, len(asker.numbers)))]
@@ -232,7 +230,6 @@ class Offers:
             return
         # it asks again when it is back
         self.count("offers_unanswered")
-        self._offered -= len(asker.page) + len(asker.numbers)
         del self._askers[number]
 
     def _offer(self, number: int, messages: Iterable[int]) -> Offer:
@@ -262,7 +259,6 @@ class Offers:
         if asker is not None and asker.peer.node_id == sender.node_id:
             if asker.timer is not None:
                 asker.timer.cancel()
-            self._offered -= len(asker.page)
             self._next_page(want.offer, asker)
         if not want.numbers:
             return

@@ -122,7 +122,6 @@ class Missing:
         self._unanswered: dict[str, float] = {}
         """Nodes that have not offered all since then."""
         self._number = api.random.getrandbits(30)
-        self._lacking = 0
         self._restored: float | None = None
         self._known: dict[bytes, float] = {}
         """Filters by name that an earlier incarnation wanted, and since which Unix time."""
@@ -312,7 +311,6 @@ class Missing:
     def _close(self, question: _Question) -> None:
         if question.timer is not None:
             question.timer.cancel()
-        self._lacking -= len(question.lacking)
         question.lacking = {}
         self._open.pop(question.node_id, None)
         self._next()
@@ -327,7 +325,7 @@ class Missing:
         if question.lacking:
             return
         question.page, question.last, question.attempts = offer.page, offer.last, 0
-        room = self.config.offered_messages - self._lacking
+        room = self.config.offered_messages - sum(len(each.lacking) for each in self._open.values())
         earliest = max(question.since - LOOKBACK, min(self._wanted.values(), default=inf))
         fresh = [
             one.number
@@ -341,7 +339,6 @@ class Missing:
             self.api.log("no room to fetch all messages that were missed", site=sender)
             fresh = fresh[:room]
         question.lacking = dict.fromkeys(fresh)
-        self._lacking += len(question.lacking)
         self._go_on(question)
 
     def _go_on(self, question: _Question) -> None:
@@ -379,7 +376,6 @@ class Missing:
         if number not in question.lacking:
             return False
         del question.lacking[number]
-        self._lacking -= 1
         return True
 
 

@@ -106,8 +106,6 @@ class Offers:
         self.reader = reader
         self.count = count
         self._askers: OrderedDict[tuple[str, int], _Asker] = OrderedDict()
-        self._offered = 0
-        """Numbers kept for askers."""
         self._debts: dict[str, _Debt] = {}
         self._ticking = False
 
@@ -131,7 +129,7 @@ class Offers:
             oldest = [now - asked.age / 1000 for asked in ask.filters]
             since = min(oldest, default=now)
             found = sorted(((number, at) for number, at, _ in self.kept.all_since(since)), reverse=True)
-            room = self.config.offered_messages - self._offered
+            room = self.config.offered_messages - sum(len(each.numbers) for each in self._askers.values())
             if len(self._askers) >= ASKERS or (found and room <= 0):
                 self.count("offers_full")
                 self.api.log("no room to offer what a site has missed", site=sender, messages=len(found))
@@ -143,7 +141,6 @@ class Offers:
                 asker.topics.add(asked.content.topic_filter, index)
             if room < len(found):
                 asker.rest = found[-room - 1][1]
-            self._offered += len(numbers)
         self._send_page(sender, ask.question, asker, 1)
 
     def on_want(self, sender: str, want: Want) -> None:
@@ -190,7 +187,6 @@ class Offers:
         looked = 0
         while asker.numbers and looked < SCAN and len(found) < PAGE:
             number = asker.numbers.pop()
-            self._offered -= 1
             looked += 1
             entry = self.kept.get(number)
             if entry is not None and self._matches(asker, entry, now):
@@ -250,7 +246,6 @@ class Offers:
             key, asker = next(iter(self._askers.items()))
             if asker.used + IDLE > now and asker.numbers:
                 return
-            self._offered -= len(asker.numbers)
             del self._askers[key]
 
     # what is owed ---------------------------------------------------------------------------------
