@@ -65,7 +65,7 @@ async def run(nodes: list[NodeProcess], topics: int, listeners: str) -> dict[str
     return result | {
         "MB more": (resident_bytes(pid) - before) / 1e6,
         "keys": len(rows),
-        "dropped": counters["sg_tbps.waiting_dropped"],
+        "waiting full": counters["sg_tbps.waiting_full"],
         "refused": counters["sg_tbps.keys_refused"],
     }
 

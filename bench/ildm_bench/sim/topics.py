@@ -86,7 +86,7 @@ def measured(topics: int, listeners: str, nodes: int, own_keys: bool, seed: int 
         "opening": opening,
         "again": again,
         "peak MB more": peak() - before,
-        "dropped": counters["waiting_dropped"],
+        "waiting full": counters["waiting_full"],
     }
 
 
