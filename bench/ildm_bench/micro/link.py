@@ -232,7 +232,7 @@ def main() -> None:
         "--delay", nargs="+", type=float, default=[], help="seconds; a link with this link.delay, too"
     )
     given = parser.parse_args()
-    if given.traffic:
+    if given.traffic is not None:
         delays = link_ways.ways(given.delay)
 
         def opened(way: str, sockets: str, qos: int) -> AbstractContextManager[traffic_run.Way]:

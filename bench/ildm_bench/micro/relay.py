@@ -129,7 +129,7 @@ def main() -> None:
     parser.add_argument("--hooks", action="store_true", help=f"the ways {', '.join(HOOK_WAYS)}")
     traffic_run.arguments(parser)
     given = parser.parse_args()
-    if given.traffic:
+    if given.traffic is not None:
         traffic_run.main(given, given.ways or TRAFFIC_WAYS, opened)
         return
     ways = given.ways or (HOOK_WAYS if given.hooks else WAYS)

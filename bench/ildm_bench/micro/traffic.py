@@ -4,6 +4,7 @@
 ``uniform``    5 topics of 10 publishers and 10 subscribers each, 32 bytes: the papers' scenario
 ``gateway``    one connection, 100 topics in turn, 80 to 280 bytes; one subscriber of all
 ``gateway-10k`` the same with 10,000 topics
+``gateways``   4 connections in turn, 25 topics of each in turn, 80 to 280 bytes; a subscriber of each
 ``devices``    1,000 connections with a topic each, 64 bytes, in turn; one subscriber of all
 ``fan-in``     50 publishers of one topic, 64 bytes, in turn; one subscriber
 ``fan-out``    one publisher, 50 subscribers of its topic, 64 bytes
@@ -82,6 +83,7 @@ KINDS = {
         Kind("uniform", groups=5, publishers=10, subscribers=10, sizes=(32, 32)),
         Kind("gateway", topics=100, sizes=(80, 280), frames=10_000, window=5000),
         Kind("gateway-10k", topics=10_000, sizes=(80, 280), frames=10_000, window=5000),
+        Kind("gateways", groups=4, topics=25, sizes=(80, 280), frames=10_000, window=5000),
         Kind("devices", publishers=1000, apart=True, frames=50, window=5000),
         Kind("fan-in", publishers=50),
         Kind("fan-out", subscribers=50, frames=10_000, window=200),

@@ -1,10 +1,10 @@
 """Sends and receives the traffic of `ildm_bench.micro.traffic`, in two processes of plain sockets.
 
-The sender writes at a fixed rate whatever becomes of it (open loop): a connection that carries all messages
-has one write for all that are due in a tick, of several connections each message is a write. Or it keeps a
-window of messages under way, for the most that is borne. The receiver counts bytes, acknowledges QoS 1 in
-chunks, and at a fixed rate keeps what it reads with the time, from which latencies are worked out afterwards:
-of the last message of each write, from the tick in which it was due.
+The sender writes at a fixed rate whatever becomes of it (open loop), or keeps a window of messages under
+way, for the most that is borne. `Pace` says how many messages a write has: those that come together are read
+together. The receiver counts, acknowledges QoS 1 in chunks, and at a fixed rate keeps what it reads with the
+time, from which latencies are worked out afterwards: of the last message of each write, from the tick in
+which it was due.
 """
 
 from __future__ import annotations
@@ -29,17 +29,34 @@ from ildm.core.frames import PUBLISH, PUBLISH_QOS_1
 from ildm.mqtt import Connect, IldmError, Subscribe, Subscription, Version
 from ildm_bench.micro.traffic import TIME, Frames, Kind
 
-TICK = 0.001
-"""Seconds between two looks at what is due."""
 BURST = 20
-"""Messages that one of several publishers writes at once when as many are sent as are borne."""
+"""Messages that one of several publishers writes at once when as many are sent as are borne, and joined."""
+LOOK = 0.0005
+"""Seconds until the sender looks again whether it may write."""
 PATIENCE = 20.0
 """Seconds until a connection that makes no progress, or a process that does not answer, is given up."""
 DRAIN = 3.0
 """Seconds without a message after which the rest counts as lost."""
 READ = 1 << 18
 _NS = 1_000_000_000
-_TICK_NS = int(TICK * _NS)
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How the messages of a rate are written."""
+
+    at_once: int = 1
+    """Messages of one write. 0: a publisher that is alone joins all that are due in a tick."""
+    tick: float = 0.0002
+    """Seconds between two looks at what is due."""
+
+    def per_write(self, rate: float, alone: bool) -> int:
+        """Messages of one write at a fixed rate."""
+        return self.at_once or (max(1, math.ceil(rate * self.tick)) if alone else 1)
+
+    def burst(self, window: int, alone: bool) -> int:
+        """Messages of one write when as many are sent as are borne."""
+        return self.at_once or (window // 4 if alone else BURST)
 
 
 class TrafficError(IldmError, RuntimeError):
@@ -63,18 +80,25 @@ class Received:
 class Load:
     """A sender and a receiver, from connecting to the last message; a context manager."""
 
-    def __init__(self, kind: Kind, qos: int, rate: float, publish_port: int, subscribe_port: int) -> None:
-        """``rate``: deliveries a second; 0 for as many as are borne."""
+    def __init__(
+        self, kind: Kind, qos: int, rate: float, ports: tuple[int, int], pace: Pace | None = None
+    ) -> None:
+        """``rate``: deliveries a second; 0 for as many as are borne. ``ports``: to publish, to subscribe."""
+        publish_port, subscribe_port = ports
         self.kind = kind
         self.rate = rate
         self.pids: dict[str, int] = {}
         self._context = multiprocessing.get_context("fork")
-        self._frames = kind.subscriber_frames(qos)
-        self._bytes = self._context.Value("q", 0, lock=False)
+        self._received: Synchronized[int] = self._context.Value("q", 0, lock=False)
         self._stop = [self._context.Value("b", 0, lock=False) for _ in range(2)]
         self._processes = [
-            self._process(_receive, subscribe_port, kind, qos, rate > 0, self._bytes, self._stop[0]),
-            self._process(_send, publish_port, kind, qos, rate / kind.copies, self.deliveries, self._stop[1]),
+            self._process(_receive, subscribe_port, kind, qos, rate > 0, self._received, self._stop[0]),
+            self._process(
+                _send,
+                _Sending(publish_port, kind, qos, rate / kind.copies, pace or Pace()),
+                self.deliveries,
+                self._stop[1],
+            ),
         ]
         self._stack = ExitStack()
 
@@ -98,7 +122,7 @@ class Load:
 
     def deliveries(self) -> int:
         """Messages received so far, by all subscribers."""
-        return self._frames.whole(self._bytes.value)
+        return self._received.value
 
     def finish(self, begin_ns: int, end_ns: int) -> Received:
         """End the load and wait for what is under way; latencies are those of messages due in the window."""
@@ -159,17 +183,33 @@ class _Publisher:
         return self.frames.count - self.written + self.acknowledged // 4 if qos else self.frames.count
 
 
+@dataclass(frozen=True)
+class _Sending:
+    """What a sender has to send, and where to."""
+
+    port: int
+    kind: Kind
+    qos: int
+    rate: float
+    """Messages published a second; 0: as many as are borne."""
+    pace: Pace
+
+
 class _Sender:
     """The publishers of a kind, taken in turn."""
 
-    def __init__(self, port: int, kind: Kind, qos: int, stop: Synchronized[int]) -> None:
-        self.kind = kind
-        self.qos = qos
+    def __init__(self, sending: _Sending, stop: Synchronized[int]) -> None:
+        self.kind = kind = sending.kind
+        self.qos = qos = sending.qos
+        self._rate = sending.rate
+        self._pace = sending.pace
+        self._tick_ns = int(sending.pace.tick * _NS)
+        self._turn = 0
         self.sent = 0
         self.lag: list[int] = []
         self._stop = stop
         self._publishers = [
-            _Publisher(_connected(port, f"p{number}"), frames)
+            _Publisher(_connected(sending.port, f"p{number}"), frames)
             for number, frames in enumerate(kind.publisher_frames(qos))
         ]
         self._epoll = select.epoll()
@@ -177,51 +217,50 @@ class _Sender:
         for fd in self._by_fd if qos else ():
             self._epoll.register(fd, select.EPOLLIN)
 
-    def paced(self, rate: float) -> None:
-        """So many messages a second until told to stop."""
+    def paced(self) -> None:
+        """At the rate until told to stop."""
         began = time.perf_counter_ns()
-        alone = len(self._publishers) == 1
-        per_write = max(1, math.ceil(rate * TICK)) if alone else 1
+        per_write = self._pace.per_write(self._rate, len(self._publishers) == 1)
         while not self._stop.value:
             now = time.perf_counter_ns()
-            tick = (now - began) // _TICK_NS * _TICK_NS
-            due = int(rate * tick / _NS)  # what is due since then has the next tick's time
-            while self.sent < due and self._write(min(per_write, due - self.sent), began, rate):
+            tick = (now - began) // self._tick_ns * self._tick_ns
+            due = int(self._rate * tick / _NS)  # what is due since then has the next tick's time
+            while self.sent < due and self._write(min(per_write, due - self.sent), began):
                 pass
             self.acknowledged()
-            next_tick = began + tick + _TICK_NS
+            next_tick = began + tick + self._tick_ns
             time.sleep(max(0, next_tick - time.perf_counter_ns()) / _NS)
 
-    def _write(self, count: int, began: int, rate: float) -> bool:
+    def _write(self, count: int, began: int) -> bool:
         """Whether it could write; not while a publisher waits for acknowledgements of all it may send."""
-        publisher = self._publishers[self.sent % len(self._publishers)]
+        publisher = self._publishers[self._turn % len(self._publishers)]
         if publisher.room(self.qos) < count:
             self.acknowledged()
             if publisher.room(self.qos) < count:
                 return False
-        stamp = began + -(-int((self.sent + count) / rate * _NS) // _TICK_NS) * _TICK_NS
+        stamp = began + -(-int((self.sent + count) / self._rate * _NS) // self._tick_ns) * self._tick_ns
         self.lag.append(time.perf_counter_ns() - stamp)
         publisher.write(count, stamp)
+        self._turn += 1
         self.sent += count
         return True
 
     def flat_out(self, deliveries: Callable[[], int]) -> None:
         """As many as are borne, until told to stop."""
-        turn = 0
-        burst = self.kind.window // 4 if len(self._publishers) == 1 else BURST
+        burst = self._pace.burst(self.kind.window, len(self._publishers) == 1)
         while not self._stop.value:
             self.acknowledged()
             room = self.kind.window - self.sent + deliveries() // self.kind.copies
             wrote = False
             for _ in range(min(room // burst, len(self._publishers))):
-                publisher = self._publishers[turn % len(self._publishers)]
-                turn += 1
+                publisher = self._publishers[self._turn % len(self._publishers)]
+                self._turn += 1
                 if publisher.room(self.qos) >= burst:
                     publisher.write(burst, 0)
                     self.sent += burst
                     wrote = True
             if not wrote:
-                time.sleep(TICK / 2)
+                time.sleep(LOOK)
 
     def acknowledged(self) -> None:
         """Read what has been acknowledged."""
@@ -234,24 +273,18 @@ class _Sender:
 
 
 def _send(
-    pipe: Connection,
-    port: int,
-    kind: Kind,
-    qos: int,
-    rate: float,
-    deliveries: Callable[[], int],
-    stop: Synchronized[int],
+    pipe: Connection, sending: _Sending, deliveries: Callable[[], int], stop: Synchronized[int]
 ) -> None:
-    sender = _Sender(port, kind, qos, stop)
+    sender = _Sender(sending, stop)
     pipe.send(())
     pipe.recv()
-    if rate:
-        sender.paced(rate)
+    if sending.rate:
+        sender.paced()
     else:
         sender.flat_out(deliveries)
     pipe.send((sender.sent, np.array(sender.lag) / 1e3))
     # Closed while acknowledgements come in, a connection is reset, and the broker drops what it has not read.
-    while not pipe.poll(TICK):
+    while not pipe.poll(LOOK):
         sender.acknowledged()
 
 
@@ -260,10 +293,14 @@ class _Subscriber:
     socket: socket.socket
     chunks: list[tuple[int, bytes]] = field(default_factory=list)
     """When each was read."""
+    length: int = 0
+    """Bytes read."""
+    messages: int = 0
+    """Complete in them."""
     begun: bytes = b""
     """Of a frame that is not complete."""
     frames: int = 0
-    """Complete before that."""
+    """Acknowledged before that."""
 
 
 def _receive(
@@ -295,7 +332,10 @@ def _receive(
                 raise TrafficError("the connection of a subscriber was closed")
             if keep:
                 subscriber.chunks.append((time.perf_counter_ns(), data))
-            total += len(data)
+            subscriber.length += len(data)
+            messages = frames.whole(subscriber.length)
+            total += messages - subscriber.messages
+            subscriber.messages = messages
             if qos:
                 _acknowledge(subscriber, data, frames)
         received.value = total

@@ -22,10 +22,15 @@ import numpy as np
 from ildm.testing.live.process import ManagedProcess
 from ildm_bench.micro.measure import machine, median, run_ns
 from ildm_bench.micro.traffic import KINDS, Kind
-from ildm_bench.micro.traffic_load import Load, TrafficError
+from ildm_bench.micro.traffic_load import Load, Pace, TrafficError
 
 FLAT_OUT = 0
 """The rate that stands for as many as are borne."""
+HARDER = ("gateways",)
+"""The kinds of ``--traffic`` without a name."""
+MOST_AT_ONCE = min(kind.frames for kind in KINDS.values())
+"""As many as every publisher has packet identifiers for."""
+TICKS = (0.00001, 1.0)
 RATES = (2_000, 20_000, 100_000, FLAT_OUT)
 SOCKETS = {"nodelay": (), "default": ("set_tcp_nodelay false",)}
 """Mosquitto's ``set_tcp_nodelay`` as lines of its configuration; by default it is off (Nagle's algorithm)."""
@@ -71,7 +76,24 @@ Case = tuple[str, int, str, int]
 def arguments(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     """The options of this benchmark; answers their group, for a benchmark's own."""
     group = parser.add_argument_group("kinds of traffic, beside the load above")
-    group.add_argument("--traffic", nargs="+", choices=[*KINDS, "all"], help="measure these instead")
+    group.add_argument(
+        "--traffic",
+        nargs="*",
+        type=_kind,
+        metavar="KIND",
+        help=f"measure these instead: {', '.join(KINDS)}, all; without a name {', '.join(HARDER)}",
+    )
+    group.add_argument(
+        "--at-once",
+        type=int,
+        choices=range(MOST_AT_ONCE + 1),
+        metavar=f"0-{MOST_AT_ONCE}",
+        default=Pace.at_once,
+        help="messages of one write; 0: one publisher alone joins all that are due",
+    )
+    group.add_argument(
+        "--tick", type=_seconds, default=Pace.tick, help="seconds between two looks at what is due"
+    )
     group.add_argument(
         "--rates",
         nargs="+",
@@ -89,7 +111,8 @@ def arguments(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
 
 def main(options: argparse.Namespace, ways: Sequence[str], opened: Opened) -> None:
     """Measure what the options say over these ways, the first of which the others are held against."""
-    kinds = [*KINDS] if "all" in options.traffic else options.traffic
+    kinds = [*KINDS] if "all" in options.traffic else options.traffic or HARDER
+    pace = Pace(options.at_once, options.tick)
     found: dict[Case, dict[str, list[Figures | None]]] = {}
     for kind, qos, sockets in product(kinds, options.qualities, options.sockets):
         for rate in options.rates:
@@ -98,13 +121,13 @@ def main(options: argparse.Namespace, ways: Sequence[str], opened: Opened) -> No
             for way in ways:
                 with opened(way, sockets, qos) as path:
                     for rate in options.rates:
-                        figures = _measured(KINDS[kind], qos, rate, path, options.seconds, way)
+                        figures = _measured(KINDS[kind], qos, rate, path, options.seconds, way, pace)
                         found[kind, qos, sockets, int(rate)][way].append(figures)
                         said = "failed" if figures is None else f"{figures.whole_us:.1f} us"
                         print(
                             f"round {round_ + 1} {kind} QoS {qos} {rate:g}/s {way}: {said}", file=sys.stderr
                         )
-    print(machine())
+    print(f"{machine()}; messages of one write: {pace.at_once or 'joined'}, tick {pace.tick * 1e3:g} ms")
     print(table(found))
     if options.json is not None:
         rows = [
@@ -115,22 +138,45 @@ def main(options: argparse.Namespace, ways: Sequence[str], opened: Opened) -> No
         options.json.write_text(json.dumps(rows, indent=1) + "\n")
 
 
-def _measured(kind: Kind, qos: int, rate: float, way: Way, seconds: float, name: str) -> Figures | None:
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not TICKS[0] <= value <= TICKS[1]:
+        raise argparse.ArgumentTypeError(f"{text}: expected {TICKS[0]:g} to {TICKS[1]:g} s")
+    return value
+
+
+def _kind(text: str) -> str:
+    if text not in {*KINDS, "all"}:
+        raise argparse.ArgumentTypeError(f"{text}: expected one of {', '.join(KINDS)}, all")
+    return text
+
+
+def _measured(
+    kind: Kind, qos: int, rate: float, way: Way, seconds: float, name: str, pace: Pace
+) -> Figures | None:
     """Figures, or None, said on standard error, where the traffic did not come through as it was sent."""
     try:
-        return measure(kind, qos, rate, way, seconds)
+        return measure(kind, qos, rate, way, seconds, pace=pace)
     except TrafficError as error:
         print(f"{name}: {error}", file=sys.stderr)
         return None
 
 
-def measure(kind: Kind, qos: int, rate: float, way: Way, seconds: float, warm_up: float = WARM_UP) -> Figures:
+def measure(
+    kind: Kind,
+    qos: int,
+    rate: float,
+    way: Way,
+    seconds: float,
+    warm_up: float = WARM_UP,
+    pace: Pace | None = None,
+) -> Figures:
     """Put a kind of traffic on a way for so many seconds.
 
     Raises:
         TrafficError: a connection ended, or messages came in disorder.
     """
-    with Load(kind, qos, rate, way.publish_port, way.subscribe_port) as load:
+    with Load(kind, qos, rate, (way.publish_port, way.subscribe_port), pace) as load:
         pids = {name: process.process.pid for name, process in way.processes.items() if process.process}
         pids |= load.pids
         time.sleep(warm_up)

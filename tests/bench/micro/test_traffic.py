@@ -14,7 +14,7 @@ import pytest
 from ildm.mqtt import Framer, Publish, Version, decode
 from ildm_bench.micro import link_ways, relay, traffic_run
 from ildm_bench.micro.traffic import KINDS, TIME, Frames, frames
-from ildm_bench.micro.traffic_load import Load, TrafficError, _latencies
+from ildm_bench.micro.traffic_load import Load, Pace, TrafficError, _latencies
 from ildm_bench.micro.traffic_run import FEW, Case, Figures, Way, measure, percentile, run_ns, table
 from tests.support.brokers import Mosquitto, require_broker
 
@@ -100,7 +100,7 @@ def test_run_ns_counts_the_work_of_a_process() -> None:
 @pytest.mark.broker
 @pytest.mark.parametrize("rate", [2000, 0])
 @pytest.mark.parametrize("qos", [0, 1])
-@pytest.mark.parametrize("name", ["uniform", "gateway", "fan-in", "fan-out"])
+@pytest.mark.parametrize("name", ["uniform", "gateway", "gateways", "fan-in", "fan-out"])
 def test_all_that_is_sent_is_received(name: str, qos: int, rate: int, mosquitto: Mosquitto) -> None:
     way = Way(mosquitto.port, mosquitto.port, {"broker": mosquitto})
     found = measure(KINDS[name], qos, rate, way, 1.0, 0.1)
@@ -121,7 +121,7 @@ def test_thousand_devices(mosquitto: Mosquitto) -> None:
 
 @pytest.mark.broker
 def test_nothing_is_sent_before_its_time(mosquitto: Mosquitto) -> None:
-    with Load(KINDS["gateway"], 0, 20_000, mosquitto.port, mosquitto.port) as load:
+    with Load(KINDS["gateway"], 0, 20_000, (mosquitto.port, mosquitto.port)) as load:
         until = time.monotonic() + 120
         while load.deliveries() < 6000:
             assert time.monotonic() < until
@@ -131,9 +131,44 @@ def test_nothing_is_sent_before_its_time(mosquitto: Mosquitto) -> None:
     assert lag_us.min() >= 0
 
 
+def test_messages_come_alone_unless_they_are_joined() -> None:
+    assert [Pace().per_write(20_000, alone) for alone in (True, False)] == [1, 1]
+    assert [Pace(0, 0.001).per_write(20_000, alone) for alone in (True, False)] == [20, 1]
+    assert [Pace().burst(5000, alone) for alone in (True, False)] == [1, 1]
+    assert [Pace(0).burst(5000, alone) for alone in (True, False)] == [1250, 20]
+    assert {Pace(7).per_write(1, True), Pace(7).burst(5000, False)} == {7}
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("qos", [0, 1])
+@pytest.mark.parametrize("at_once", [1, 7])
+def test_a_write_has_so_many_messages(at_once: int, qos: int, mosquitto: Mosquitto) -> None:
+    pace = Pace(at_once, 0.01)
+    with Load(KINDS["gateways"], qos, 2000, (mosquitto.port, mosquitto.port), pace) as load:
+        until = time.monotonic() + 120
+        while load.deliveries() < 300:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        received = load.finish(0, 1)
+    assert received.lost == 0
+    if at_once == 1:
+        assert received.lag_us.size == received.sent
+    else:
+        assert received.sent / 7 <= received.lag_us.size < received.sent / 2
+
+
+@pytest.mark.parametrize("given", ["--at-once 51", "--at-once -1", "--tick 0", "--traffic other"])
+def test_options_that_cannot_be_are_refused(given: str, capsys: pytest.CaptureFixture[str]) -> None:
+    parser = argparse.ArgumentParser()
+    traffic_run.arguments(parser)
+    with pytest.raises(SystemExit):
+        parser.parse_args(given.split())
+    assert given.split(maxsplit=1)[0] in capsys.readouterr().err
+
+
 @pytest.mark.broker
 def test_a_broker_that_ends_is_said(mosquitto: Mosquitto) -> None:
-    with Load(KINDS["gateway"], 0, 500, mosquitto.port, mosquitto.port) as load:
+    with Load(KINDS["gateway"], 0, 500, (mosquitto.port, mosquitto.port)) as load:
         mosquitto.kill()
         with pytest.raises(TrafficError, match="gateway: "):
             load.finish(0, 1)
