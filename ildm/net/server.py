@@ -93,102 +93,18 @@ class NodeServer:
             ConfigError: the state directory or a secret file cannot be used.
             ListenError: an address cannot be listened on.
         """
-        config = self.config
-        secrets = self.secrets = read_secrets(config)
-        loop = asyncio.get_running_loop()
-        tls = self.tls = NodeTls(config)
         counters = Counters()
-        turns = Turns(loop.call_soon, counters)
-        self.reactor = new_reactor(loop, turns)
-        self.dialing = Dialing(config, tls, self.reactor, turns)
-        self.driver = AsyncioDriver(loop, config.link.unsent_bytes, self.dialing)
-        self.store = StateStore(
-            config.state_dir,
-            loop.call_later,
-            loop.call_soon_threadsafe,
-            self.driver.log,
-            config.limits.unsaved_bytes,
-        )
+        turns = self._make_ground(counters)
         try:
-            if config.algorithm is not None and config.spool.mode != "off":
-                self.spool = self._open_spool(counters)
-                synced = config.spool.mode == "power"
-                self.store.keep_journal(self.spool, synced=synced, close=self.spool.close)
-            node_id = config.node_id or self._identity()
-            self.node = Node(
-                config,
-                self.plugins,
-                self.driver,
-                self.store,
-                node_id=node_id,
-                broker_password=secrets.broker_password,
-                link_secret=secrets.link_secret,
-                spool=self.spool,
-                counters=counters,
-            )
-            self.bound_clients()
-            self._lag = LagWatch(loop)
-            self._lag.start()
-            gate = AddressGate(config.limits, loop.time, counters)
-            self.view = LiveView(
-                self.node,
-                self.store,
-                self.request_stop,
-                self.source,
-                self._lag,
-                self.driver.history,
-                gate,
-                self.reloader.reload,
-                lambda: self.tls,
-            )
-            await self.export_to(Collector.of(config.trace))
-            self.admin = AdminServer(self.view, config.admin_socket, config.admin, counters)
+            self._make_node(counters)
+            gate = AddressGate(self.config.limits, asyncio.get_running_loop().time, counters)
+            self._make_view(gate)
+            await self.export_to(Collector.of(self.config.trace))
+            self.admin = AdminServer(self.view, self.config.admin_socket, self.config.admin, counters)
             await self.admin.start()
-            session = partial(ClientSession, self.node.local)
-            self.for_clients = ClientListeners(
-                session,
-                gate,
-                counters,
-                self.inherited,
-                self.node.timings.handshake,
-                self.reactor,
-                turns,
-                self.driver.log,
-            )
-            await self.for_clients.open(config, tls)
-            if config.metrics.listen is not None:
-                self.metrics = MetricsServer(
-                    self.view, config.metrics.listen, counters, secrets.metrics_token, self.inherited
-                )
-                await self.metrics.start()
-            if config.dashboard.listen is not None:
-                token, made = take_token(config.dashboard_token)
-                if made:
-                    get_logger("ildm").info("token of the dashboard made", file=str(config.dashboard_token))
-                pages = DashboardServer(
-                    self.view, config.dashboard, token, counters, tls.dashboard, self.inherited
-                )
-                self.dashboard = pages
-                await pages.start()
-            if config.link.listen is not None and self.node.router.active:
-                manager = self.node.links
-                listener = Listener(
-                    config.link.listen,
-                    "link.listen",
-                    lambda _: LinkSession(manager, None, 0),
-                    tls=tls.link_in if config.link.listen.has_tls else None,
-                    counters=counters,
-                    inherited=self.inherited,
-                    reactor=self.reactor,
-                    turns=turns,
-                    log=self.driver.log,
-                    refused=lambda host, why: manager.turned_away.note(host, "", "tls", why),
-                )
-                self.for_neighbors.append(listener)
-                await listener.open()
-                manager.listening_at(listener.port)
-                for sock in listener.sockets:
-                    self.driver.bound_unsent(sock)
+            await self._listen_for_clients(gate, counters, turns)
+            await self._listen_for_people(counters)
+            await self._listen_for_neighbors(counters, turns)
             if self.inherited.unused:
                 raise ListenError(
                     f"nothing in the configuration listens on {', '.join(self.inherited.unused)}, which this "
@@ -197,13 +113,125 @@ class NodeServer:
         except BaseException:
             await self._close()
             raise
+        await self._begin(counters)
+
+    def _make_ground(self, counters: Counters) -> Turns:
+        """What the node stands on: certificates, connections, the clock, the store."""
+        config, loop = self.config, asyncio.get_running_loop()
+        self.secrets = read_secrets(config)
+        self.tls = NodeTls(config)
+        turns = Turns(loop.call_soon, counters)
+        self.reactor = new_reactor(loop, turns)
+        self.dialing = Dialing(config, self.tls, self.reactor, turns)
+        self.driver = AsyncioDriver(loop, config.link.unsent_bytes, self.dialing)
+        self.store = StateStore(
+            config.state_dir,
+            loop.call_later,
+            loop.call_soon_threadsafe,
+            self.driver.log,
+            config.limits.unsaved_bytes,
+        )
+        return turns
+
+    def _make_node(self, counters: Counters) -> None:
+        config = self.config
+        if config.algorithm is not None and config.spool.mode != "off":
+            self.spool = self._open_spool(counters)
+            synced = config.spool.mode == "power"
+            self.store.keep_journal(self.spool, synced=synced, close=self.spool.close)
+        self.node = Node(
+            config,
+            self.plugins,
+            self.driver,
+            self.store,
+            node_id=config.node_id or self._identity(),
+            broker_password=self.secrets.broker_password,
+            link_secret=self.secrets.link_secret,
+            spool=self.spool,
+            counters=counters,
+        )
+        self.bound_clients()
+
+    def _make_view(self, gate: AddressGate) -> None:
+        self._lag = LagWatch(asyncio.get_running_loop())
+        self._lag.start()
+        self.view = LiveView(
+            self.node,
+            self.store,
+            self.request_stop,
+            self.source,
+            self._lag,
+            self.driver.history,
+            gate,
+            self.reloader.reload,
+            lambda: self.tls,
+        )
+
+    async def _listen_for_clients(self, gate: AddressGate, counters: Counters, turns: Turns) -> None:
+        """Take their addresses; nobody is let in yet."""
+        self.for_clients = ClientListeners(
+            partial(ClientSession, self.node.local),
+            gate,
+            counters,
+            self.inherited,
+            self.node.timings.handshake,
+            self.reactor,
+            turns,
+            self.driver.log,
+        )
+        await self.for_clients.open(self.config, self.tls)
+
+    async def _listen_for_people(self, counters: Counters) -> None:
+        """Serve metrics and the dashboard, where they are wanted."""
+        config = self.config
+        if config.metrics.listen is not None:
+            self.metrics = MetricsServer(
+                self.view, config.metrics.listen, counters, self.secrets.metrics_token, self.inherited
+            )
+            await self.metrics.start()
+        if config.dashboard.listen is not None:
+            token, made = take_token(config.dashboard_token)
+            if made:
+                get_logger("ildm").info("token of the dashboard made", file=str(config.dashboard_token))
+            pages = DashboardServer(
+                self.view, config.dashboard, token, counters, self.tls.dashboard, self.inherited
+            )
+            self.dashboard = pages
+            await pages.start()
+
+    async def _listen_for_neighbors(self, counters: Counters, turns: Turns) -> None:
+        """Take their address, if the algorithm has any; nobody is let in yet."""
+        address = self.config.link.listen
+        if address is None or not self.node.router.active:
+            return
+        manager = self.node.links
+        listener = Listener(
+            address,
+            "link.listen",
+            lambda _: LinkSession(manager, None, 0),
+            tls=self.tls.link_in if address.has_tls else None,
+            counters=counters,
+            inherited=self.inherited,
+            reactor=self.reactor,
+            turns=turns,
+            log=self.driver.log,
+            refused=lambda host, why: manager.turned_away.note(host, "", "tls", why),
+        )
+        self.for_neighbors.append(listener)
+        await listener.open()
+        manager.listening_at(listener.port)
+        for sock in listener.sockets:
+            self.driver.bound_unsent(sock)
+
+    async def _begin(self, counters: Counters) -> None:
+        config = self.config
         self.node.start(self._neighbors())
         for listener in self._listeners:  # plugins have heard of the start before anyone connects
             await listener.serve()
-        self.renewal = Renewal(tls, self.driver, counters)
+        self.renewal = Renewal(self.tls, self.driver, counters)
         get_logger("ildm").info(
             "node started",
-            node_id=node_id,
+            node_id=self.node.node_id,
             listen=config.clients_text,
             broker=", ".join(map(str, config.broker.candidates)),
             algorithm=self.node.algorithm_name,
