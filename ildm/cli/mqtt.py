@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import os
 import secrets
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,13 +18,9 @@ from ildm.mqtt.constants import MAX_STRING
 from ildm.text import printable, reason
 
 if TYPE_CHECKING:
-    from paho.mqtt.client import MQTTMessage
-
     from ildm.cli.tool.client import Target
     from ildm.cli.tool.place import Place
 
-SHORTEST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
-"""Seconds between attempts to connect again."""
 HOST, PORT = "127.0.0.1", 1883
 PASSWORD_VARIABLE = "ILDM_PASSWORD"  # noqa: S105 - a name, no password
 
@@ -118,52 +112,9 @@ def sub(
             raise UsageError(f"-t {_short(topic_filter)}: {error}") from None
     place = _place(host, port, url, cafile, cert, key)
     target = _target(place, client_id, version, clean, user, password_file, timeout)
-    from ildm.cli.tool.client import Connection, LostError, ToolError, write_message  # noqa: PLC0415 - slow to import
+    from ildm.cli.tool.listening import listen  # noqa: PLC0415 - slow to import
 
-    left = count
-
-    def arrived(message: MQTTMessage) -> bool:
-        nonlocal left
-        if left == 0:
-            return False
-        write_message(message, form)
-        if left is not None:
-            left -= 1
-        return True
-
-    give_up = math.inf if wait is None else time.monotonic() + wait
-
-    def connected() -> Connection:
-        made = Connection(target, arrived)
-        made.subscribe(topics, qos)
-        return made
-
-    connection: Connection | None = connected()
-    pause = SHORTEST_PAUSE
-    while left != 0:
-        rest = max(0.0, give_up - time.monotonic())
-        try:
-            if connection is None:
-                time.sleep(min(pause, rest))
-                pause = min(2 * pause, LONGEST_PAUSE)
-                connection = connected()
-                print(printable(f"ildm: {target}: connected again"), file=sys.stderr)
-                pause = SHORTEST_PAUSE
-            else:
-                connection.step(min(0.5, rest))
-        except LostError as error:
-            if not reconnect:
-                raise
-            if connection is not None:
-                print(printable(f"ildm: {error}; trying again"), file=sys.stderr)
-            connection = None
-        if time.monotonic() >= give_up:
-            if connection is not None:
-                connection.close()
-            got = "" if count is None else f"{count - (left or 0)} of {count} messages within "
-            raise ToolError(f"{target}: {got}{'' if got else 'the end after '}{wait:g} s")
-    if connection is not None:
-        connection.close()
+    listen(target, topics, qos, count=count, wait=wait, reconnect=reconnect, form=form)
 
 
 def pub(
