@@ -154,7 +154,10 @@ def frames_to_qos_0(data: bytes, size: int) -> tuple[bytes, int]:
 
 
 def runs_of(frames: bytes) -> list[tuple[bytes, int]]:
-    """The runs in whole MQTT 5 frames of QoS 0 without properties, each with the size of its frames."""
+    """The runs in whole MQTT 5 frames without properties, each with the size of its frames.
+
+    The frames are of QoS 0, or of QoS 1 with a packet identifier that is not 0.
+    """
     found: list[tuple[bytes, int]] = []
     pos = 0
     while pos < len(frames):

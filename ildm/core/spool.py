@@ -1,9 +1,8 @@
 """The spool, as the core sees it: a log of what this node has taken upon itself, on disk.
 
-A *record* is one message, or a run of messages of one topic, of QoS 1 or 2. It is written once, for all its
-*consumers*: the receivers that are still to get it, such as a session of a link or one with the local broker.
-Each consumer frees its share when the far end has taken it; a record all of whose shares are free may be
-forgotten.
+A *record* is one message of QoS 1 or 2, or a batch of QoS 1. It is written once, for all its *consumers*: the
+receivers that are still to get it, such as a session of a link or one with the local broker. Each consumer
+frees its share when the far end has taken it; a record all of whose shares are free may be forgotten.
 
 Numbers of records (LSN) count up through all lives of a spool. What is appended is *durable* once it survives
 what ``spool.mode`` promises: the end of the process, or of the machine's power. Nothing may be acknowledged
@@ -14,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, Protocol
+
+from ildm.mqtt import frame_bounds
 
 NEVER = float("inf")
 
@@ -40,11 +41,11 @@ class Delivery(NamedTuple):
 
 
 class Record(NamedTuple):
-    """A message, or a run of messages of one topic and one size.
+    """A message, or a batch of messages of QoS 1.
 
-    ``frames``: so many PUBLISH packets of MQTT 5 of equal size and of QoS 1 or 2, whose packet identifiers
-    count up from 1: the place of each in the record, plus one. Those of a run have neither flags nor
-    properties. ``expires``: by :meth:`ildm.core.calendar.Calendar.date`.
+    ``frames``: so many PUBLISH packets of MQTT 5 and of QoS 1 or 2, whose packet identifiers count up from 1:
+    the place of each in the record, plus one. Those of a batch have neither flags nor properties.
+    ``expires``: by :meth:`ildm.core.calendar.Calendar.date`.
     """
 
     frames: bytes
@@ -55,6 +56,23 @@ class Record(NamedTuple):
     expires: float = NEVER
     again: Identity | None = None
     """Its reroute id, if it was rerouted as the tree has changed: the node that did so, and a number."""
+    mixed: bool = False
+    """The frames are not all of one length and topic."""
+
+    def part(self, first: int, count: int) -> Record:
+        """The same with ``count`` of its messages, from a place on."""
+        if count == self.messages:
+            return self
+        frames = self.frames
+        if not self.mixed:
+            size = len(frames) // self.messages
+            return self._replace(frames=frames[first * size : (first + count) * size], messages=count)
+        begin = end = 0
+        for place in range(first + count):
+            if place == first:
+                begin = end
+            end = frame_bounds(frames, end)[1]
+        return self._replace(frames=frames[begin:end], messages=count)
 
 
 class Stored(NamedTuple):

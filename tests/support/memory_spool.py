@@ -58,11 +58,9 @@ class MemoryConsumer:
                 break
             share = self.shares[lsn]
             record = share.record
-            one = len(record.frames) // record.messages
             self.in_hand[lsn] = set(share.open)
             for first, count in stretches(sorted(share.open), {p for at, p in self.notes if at == lsn}):
-                frames = record.frames[first * one : (first + count) * one]
-                part = record._replace(frames=frames, messages=count)
+                part = record.part(first, count)
                 note = self.notes.get((lsn, first))
                 found.append(Stored(lsn, first, part, share.qos, share.priority, note))
                 size -= len(part.frames)
@@ -149,7 +147,7 @@ class MemorySpool:
         return list(self._consumers)
 
     def append(self, record: Record, deliveries: Iterable[Delivery]) -> int:
-        assert len(record.frames) % record.messages == 0
+        assert record.mixed or len(record.frames) % record.messages == 0
         self.last += 1
         given = list(deliveries)
         assert given

@@ -6,6 +6,7 @@ from typing import Any
 
 from ildm.core.counters import Counters
 from ildm.core.transfer.back_pressure import QueueLimits
+from ildm.core.transfer.batch import Batch
 from ildm.core.transfer.sender import Sender
 from ildm.mqtt import Framer, Publish, Version, decode
 from ildm.testing.virtual.driver import WorldDriver
@@ -63,6 +64,11 @@ def run_of(first: int, count: int, qos: int = 1) -> bytes:
     return b"".join(message.encode(Version.V5) for message in messages)
 
 
+def like(frames: bytes, size: int) -> Batch:
+    """Frames of one topic and ``size`` bytes each."""
+    return Batch(frames, len(frames) // size, size)
+
+
 def send(sender: Sender, first: int, count: int, source: Source | None = None) -> None:
     frames = run_of(first, count)
-    sender.send_frames(frames, len(frames) // count, source)
+    sender.send_batch(like(frames, len(frames) // count), source)

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from ildm.core.frames import PUBLISH, id_offset, publish_run, with_ids
-from ildm.core.transfer.qos1 import acknowledgements
+from ildm.core.transfer.batch import Batch
 from ildm.mqtt import ConnAck, Connect, Framer, PacketType, PingResp, Publish, Version, decode_varint
 from ildm.mqtt import decode as decode_packet
 from ildm.testing.live.node import NodeProcess
@@ -93,7 +93,8 @@ class Sink(asyncio.Protocol):
             v5 = self._version is Version.V5
             run = publish_run(data, pos, length[1], sum(length), v5)
             assert run is not None
-            self._transport.write(acknowledgements(data[pos : run[0]], run[1])[1])
+            batch = Batch(data[pos : run[0]], (run[0] - pos) // run[1], run[1])
+            self._transport.write(batch.acknowledgements()[1])
             self._received.value += run[0] - pos
             pos = run[0]
         return data[pos:]

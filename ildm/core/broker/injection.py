@@ -28,6 +28,7 @@ from ildm.mqtt import (
 if TYPE_CHECKING:
     from ildm.api import Timer
     from ildm.core.broker.parts import BrokerParts
+    from ildm.core.transfer.batch import Batch
     from ildm.core.transfer.custody import Destination
     from ildm.core.transfer.receipt import Receipt
 
@@ -227,21 +228,13 @@ class Injector(LocalBroker):
             self.last_refusal = text
             self.parts.driver.log("warning", "the broker refuses transferred messages", reason=text)
 
-    def send_frames(self, frames: bytes, size: int, index: int, receipt: Receipt | None) -> None:
-        """Inject a run of MQTT 5 frames of QoS 0 or 1 without properties, ``size`` bytes each.
-
-        ``receipt`` is told when they are disposed of.
-        """
+    def send_batch(self, batch: Batch, index: int, receipt: Receipt | None) -> None:
+        """Inject a batch; ``receipt`` is told when messages of it are disposed of."""
         sender = self.senders[index % len(self.senders)]
-        self._given += len(frames) // size
-        sender.send_frames(frames, size, None, receipt)
+        self._given += batch.count
+        sender.send_batch(batch, None, receipt)
         if receipt is not None and receipt.pressed:
             self._ease(sender, receipt)
-
-    def send_mixed(self, frames: bytes, count: int, largest: int, index: int) -> None:
-        """Inject frames of QoS 0, see :meth:`Sender.send_mixed`."""
-        self._given += count
-        self.senders[index % len(self.senders)].send_mixed(frames, count, largest)
 
     def publish(
         self, message: Publish, index: int, expires_at: float | None, receipt: Receipt | None
@@ -272,7 +265,7 @@ class Injector(LocalBroker):
     ) -> Entry:
         """What waits in a sender for a message of the spool; a retained one has its stamp."""
         if not message.retain:
-            return Entry(b"", 1, message, qos, expires_at, receipt, priority)
+            return Entry(message, qos, expires_at, receipt, priority)
         return self.order.stamped_entry(sender, message, expires_at, receipt)
 
     def _ease(self, sender: Sender, receipt: Receipt) -> None:

@@ -55,7 +55,7 @@ class RetainedOrder:
         stamp, repeated = taken
         if stamp.time > self.retained.clock.limit:  # not to be believed
             message.retain = False
-            return Entry(b"", 1, message, message.qos, expires_at, receipt)
+            return Entry(message, message.qos, expires_at, receipt)
         if repeated and not message.payload:
             # how long a deletion is remembered is no expiry of the message
             message.properties.pop(Property.MESSAGE_EXPIRY_INTERVAL, None)
@@ -101,7 +101,7 @@ class RetainedEntry(Entry):
         expires_at: float | None,
         receipt: Receipt | None,
     ) -> None:
-        super().__init__(b"", 1, message, message.qos, expires_at, receipt)
+        super().__init__(message, message.qos, expires_at, receipt)
         self.order = order
         self.sender = sender
         self.topic = message.topic

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ildm.core.frames import frames_to_qos_0
+from ildm.core.transfer.batch import Batch
 from ildm.core.transfer.identity import UNKNOWN, Origin
 from ildm.mqtt import Property, Publish, Version
 
@@ -35,8 +36,10 @@ class Admitting:
         count = len(frames) // size
         found = self.rules.incoming.run(topic, frames, size)
         if inbound is not None and (found is None or not found[0].qos):
-            inbound.take_run(frames, size)
-            inbound.receipt.settle_run(frames, size)
+            self.parts.router.send_gathered()  # what came before is answered before
+            batch = Batch(frames, count, size)
+            inbound.take_batch(batch)
+            inbound.receipt.settle_batch(batch, 0, count)
         if found is None:
             self._denied(count)
             return

@@ -13,6 +13,7 @@ from ildm.core.link.state import Stateful
 from ildm.core.link.translation import Translation
 from ildm.core.plugin.arguments import new_filters, old_filters
 from ildm.core.transfer.back_pressure import limits_of
+from ildm.core.transfer.batch import Batch
 from ildm.core.transfer.inbound import Inbound
 from ildm.core.transfer.queue import Entry
 from ildm.core.transfer.receipt import Holdable
@@ -319,7 +320,7 @@ class NeighborLink(Stateful):
         sender = self.senders[turn % len(self.senders)]
         most = self.config.qos if self.rules is None else self.most_qos(message.topic) or 0
         qos = min(message.qos, most)
-        entry = Entry(b"", 1, message, qos, expires_at, None, priority)
+        entry = Entry(message, qos, expires_at, None, priority)
         if not sender.allowance.admit(entry.size):
             return False
         if qos and self.custody is not None and self.kept:
@@ -340,7 +341,7 @@ class NeighborLink(Stateful):
         if not sender.allowance.admit(len(frame)):
             return False
         sender.wire.after_what_is_kept()
-        sender.send_frames(frame, len(frame))
+        sender.send_batch(Batch(frame, 1, len(frame)))
         return True
 
     def refused(self, turn: int) -> None:

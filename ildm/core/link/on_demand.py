@@ -18,6 +18,7 @@ from ildm.core.backoff import Backoff
 from ildm.core.link.control import BYE, DATA, send_control
 from ildm.core.link.dialer import Dialer, Neighbor
 from ildm.core.link.pauses import Pauses
+from ildm.core.transfer.batch import Batch
 from ildm.mqtt import ReasonCode, encode_varint
 
 if TYPE_CHECKING:
@@ -189,7 +190,7 @@ class OnDemand:
             self.waiting_bytes -= waiting.cost
             self._cancel_timer(waiting)
             for frame, turn in waiting.frames:
-                link.senders[turn % len(link.senders)].send_frames(frame, len(frame))
+                link.senders[turn % len(link.senders)].send_batch(Batch(frame, 1, len(frame)))
             for session in waiting.refused:
                 link.refused(session)
 

@@ -281,6 +281,7 @@ class Publishing:
         before = self._acks.before()
         for taken in handed:
             self._transfer(taken)
+        self._parts.router.send_gathered()
         self._acks.bound_by(before)
         self._fewer_unanswered()
         if self._patience is not None or (self.unanswered is not None and self.unanswered.early):
@@ -294,7 +295,7 @@ class Publishing:
             if route is None:
                 route = router.find(topic, None)
             if route:
-                router.forward_frames(route, frames, size, index, self._acks)
+                router.gather(route, frames, size, len(frames) // size, index, self._acks)
             return
         message = taken.message
         if message.qos == 2 and self.record is not None and message.packet_id is not None:

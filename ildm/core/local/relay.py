@@ -273,10 +273,10 @@ class ClientRelay:
         else:
             frames, new_size = run_to_v5(data, pos, header_end, run)
         unanswered = publishing.unanswered
-        if data[pos] == PUBLISH:
+        if data[pos] == PUBLISH or unanswered is None:
             router.gather(route, frames, new_size, count, publishing.publisher_index(), acks)
-        elif unanswered is None:
-            router.forward_frames(route, frames, new_size, publishing.publisher_index(), acks)
+            if held:
+                router.send_gathered()  # what there is room for depends on it
         else:
             offset = pos + body
             if count == 1:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from ildm.core.calendar import Calendar
-from ildm.core.frames import id_offset, with_ids
 from ildm.core.spool import NEVER, Identity, Record, Waiting
 from ildm.core.transfer.identity import Identities, Origin, Stretches, made
 from ildm.core.transfer.share import Share, Withheld
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from ildm.core.counters import Counters
     from ildm.core.driver import Driver
     from ildm.core.spool import Consumer, Spool, Stored
+    from ildm.core.transfer.batch import Batch
     from ildm.core.transfer.queue import Entry
     from ildm.core.transfer.receipt import Holdable, Receipt
     from ildm.mqtt import MqttError
@@ -44,18 +44,15 @@ class SpooledSender(ABC):
         """What waits there."""
 
     @abstractmethod
-    def send_frames(
+    def send_batch(
         self,
-        frames: bytes,
-        size: int,
+        batch: Batch,
         source: Holdable | None = None,
         receipt: Receipt | None = None,
         priority: int = 0,
     ) -> None:
-        """Send a run of MQTT 5 PUBLISH frames, QoS 0 or 1 and without properties, ``size`` bytes each.
-
-        All have one topic, and neither DUP nor RETAIN. With a ``receipt`` the packet identifiers in them are
-        those it is to be told when they are disposed of; else they do not count.
+        """Send a batch. With a ``receipt`` the packet identifiers in it are those it is to be told when they
+        are disposed of; else they do not count.
         """
 
     @abstractmethod
@@ -238,28 +235,27 @@ class Custody:
         """Whether a message has come; None: that is not known any more."""
         return self._come.has(identity.origin, identity.number)
 
-    def take_run(
+    def take_batch(
         self,
-        frames: bytes,
-        size: int,
+        batch: Batch,
         destinations: Iterable[Destination],
         turn: int,
         identity: Identity | None = None,
         reroute_id: Identity | None = None,
     ) -> int:
-        """Take a run of QoS 1 without properties upon this node, and send it; answers the LSN of the record.
+        """Take a batch of QoS 1 upon this node, and send it; answers the LSN of the record.
 
         Without an ``identity`` the messages begin here.
         """
-        count = len(frames) // size
+        count = batch.count
         if identity is None:
             identity = self.number(count)
-        frames = with_ids(frames, size, id_offset(frames), 1)
-        record = made(Record, (frames, count, identity, turn, NEVER, reroute_id))
+        batch = batch.numbered(1)
+        record = made(Record, (batch.frames, count, identity, turn, NEVER, reroute_id, not batch.size))
         lsn, held = self._append(record, destinations)
         for sender, _, priority in held:
             share = Share(self, sender.spooled.consumer, lsn, identity, reroute_id)
-            sender.send_frames(frames, size, None, share, priority)
+            sender.send_batch(batch, None, share, priority)
         return lsn
 
     def take(

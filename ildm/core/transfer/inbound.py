@@ -23,9 +23,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from ildm.core.frames import id_offset, packet_ids
+from ildm.core.transfer.batch import Batch
 from ildm.core.transfer.message_ids import ReceivedIds
-from ildm.core.transfer.qos1 import acknowledgements
 from ildm.core.transfer.receipt import Receipt
 from ildm.mqtt import ProtocolViolation, PubAck, PubComp, PubRec, ReasonCode, Version
 
@@ -47,19 +46,19 @@ class NeighborReceipt(Receipt):
         if self.inbound is not None:
             self.inbound.settle(packet_id)
 
-    def settle_run(self, frames: bytes, size: int) -> None:
+    def settle_batch(self, batch: Batch, first: int, count: int) -> None:
         if self.inbound is not None:
-            self.inbound.settle_run(frames, size)
+            self.inbound.settle_batch(batch.part(first, count))
 
     def passed(self, packet_id: int) -> None:
         """This node has custody of a message."""
         if self.inbound is not None:
             self.inbound.passed(packet_id)
 
-    def passed_run(self, frames: bytes, size: int) -> None:
-        """The same of a run taken with :meth:`Inbound.take_run`."""
+    def passed_batch(self, batch: Batch) -> None:
+        """The same of a batch taken with :meth:`Inbound.take_batch`."""
         if self.inbound is not None:
-            self.inbound.passed_run(frames, size)
+            self.inbound.passed_batch(batch)
 
     @property
     def credit(self) -> tuple[int, int]:
@@ -144,7 +143,7 @@ class Inbound:
         self.unacknowledged_bytes = 0
         self._unacknowledged: set[int] = set()
         self._unacknowledged_qos2: set[int] = set()
-        self._sizes: dict[int, int] = {}  # of unacknowledged messages that are not part of a run
+        self._sizes: dict[int, int] = {}  # of unacknowledged messages that are not part of a batch
         self._unreleased: set[int] = set()
         self._recent: deque[int] = deque()
         self._recent_set: set[int] = set()
@@ -179,14 +178,13 @@ class Inbound:
         self.unacknowledged_bytes += size
         return True
 
-    def take_run(self, frames: bytes, size: int) -> None:
-        """Take a run of QoS 1 without DUP, which therefore is new. Raises: as :meth:`take`."""
-        offset = id_offset(frames)
-        ids = packet_ids(frames[offset::size], frames[offset + 1 :: size])
+    def take_batch(self, batch: Batch) -> None:
+        """Take a batch of QoS 1 without DUP, which therefore is new. Raises: as :meth:`take`."""
+        ids = batch.ids()
         self._check_ids(ids)
-        self._check_credit(len(ids), len(frames))
+        self._check_credit(batch.count, len(batch.frames))
         self._unacknowledged.update(ids)
-        self.unacknowledged_bytes += len(frames)
+        self.unacknowledged_bytes += len(batch.frames)
 
     def _check_ids(self, ids: Sequence[int]) -> None:
         distinct = isinstance(ids, range) or len(set(ids)) == len(ids)
@@ -234,19 +232,19 @@ class Inbound:
             self._remember(packet_id)
             answer(PubAck(packet_id=packet_id).encode(Version.V5))
 
-    def settle_run(self, frames: bytes, size: int) -> None:
-        """A run, or a part of one, has been disposed of: answer it."""
-        self._settle_run(frames, size, self._answer)
+    def settle_batch(self, batch: Batch) -> None:
+        """A batch, or a part of one, has been disposed of: answer it."""
+        self._settle_batch(batch, self._answer)
 
-    def passed_run(self, frames: bytes, size: int) -> None:
-        """This node has custody of a run, or a part of one: answer it once that is durable."""
-        self._settle_run(frames, size, self._write_durable)
+    def passed_batch(self, batch: Batch) -> None:
+        """This node has custody of a batch, or a part of one: answer it once that is durable."""
+        self._settle_batch(batch, self._write_durable)
 
-    def pass_run(self, frames: bytes, size: int) -> bytes:
-        """Take a run that has identities; what is answered is for :meth:`answer_durable`, as soon as this
+    def pass_batch(self, batch: Batch) -> bytes:
+        """Take a batch that has identities; what is answered is for :meth:`answer_durable`, as soon as this
         node has custody of it. Raises: as :meth:`take`; but there is no bound, as none of it stays
         unacknowledged."""
-        ids, answers = acknowledgements(frames, size)
+        ids, answers = batch.acknowledgements()
         self._check_ids(ids)
         return answers
 
@@ -254,10 +252,10 @@ class Inbound:
         """Give answers once all is durable that this node has custody of by now."""
         self._write_durable(answers)
 
-    def _settle_run(self, frames: bytes, size: int, answer: Callable[[bytes], None]) -> None:
-        ids, answers = acknowledgements(frames, size)
+    def _settle_batch(self, batch: Batch, answer: Callable[[bytes], None]) -> None:
+        ids, answers = batch.acknowledgements()
         self._unacknowledged.difference_update(ids)
-        self.unacknowledged_bytes -= len(frames)
+        self.unacknowledged_bytes -= len(batch.frames)
         self._verify()
         if self._recent_set.isdisjoint(ids):
             self._recent.extend(ids)

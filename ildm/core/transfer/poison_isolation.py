@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ildm.core.transfer.queue import Entry, Queue, RunEntry
-from ildm.core.transfer.window import Inflight, InflightRun, Window
+from ildm.core.transfer.queue import BatchEntry, Entry, Queue
+from ildm.core.transfer.window import Inflight, InflightBatch, Window
 from ildm.mqtt import Publish, PubRel, Version, decode
 
 if TYPE_CHECKING:
@@ -76,16 +76,20 @@ class PoisonIsolation:
         """The far end has hung up twice on this message alone: it is in the way of all that follow."""
         item, wire = self._window.get(packet_id), self._wire
         assert item is not None
-        entry = item.entry(packet_id, 1) if isinstance(item, InflightRun) else item.entry
-        message = entry.message or decode(entry.frames[: item.size], Version.V5)
+        if isinstance(item, InflightBatch):
+            frame = item.part(packet_id, 1).frames
+            message, size, qos = decode(frame, Version.V5), len(frame), 1
+        else:
+            assert item.entry.message is not None
+            message, size, qos = item.entry.message, item.size, item.entry.qos
         assert isinstance(message, Publish)
         wire.driver.log(
             "error",
             "message dropped: the far end hangs up on it",
             of=wire.name,
             topic=message.topic,
-            size=item.size,
-            qos=entry.qos,
+            size=size,
+            qos=qos,
         )
         wire.drop(1, "poison")
         self._window.complete(packet_id)
@@ -126,15 +130,15 @@ class PoisonIsolation:
             return
         self.end()
 
-    def _send_again(self, packet_id: int, item: Inflight | InflightRun) -> bool:
+    def _send_again(self, packet_id: int, item: Inflight | InflightBatch) -> bool:
         """Send one message of the window once more; False when that has ended it."""
-        entry: Entry = item.entry(packet_id, 1) if isinstance(item, InflightRun) else item.entry
+        entry: Entry = item.entry(packet_id, 1) if isinstance(item, InflightBatch) else item.entry
         if min(entry.qos, self._wire.max_qos) == 0:
             self._window.take(packet_id)
             self._queue.put_back([entry])
             return False
-        if isinstance(entry, RunEntry):
-            sent = self._wire.write_run(entry.first(1), item.size, packet_id, entry.receipt, self._dup)
+        if isinstance(entry, BatchEntry):
+            sent = self._wire.write_qos_1(entry.batch, packet_id, entry.receipt, self._dup)
         else:
             sent = bool(self._wire.send_with_id(entry, packet_id, self._dup))
         if not sent:

@@ -9,6 +9,7 @@ from ildm.api import Link
 
 if TYPE_CHECKING:
     from ildm.config import LinkConfig
+    from ildm.core.transfer.batch import Batch
     from ildm.core.transfer.custody import Destination
     from ildm.core.transfer.receipt import Holdable, Receipt
     from ildm.core.transfer.rules import LinkRules
@@ -68,15 +69,8 @@ class LocalBroker(ABC):
     """The way into the local broker. No Protocol, because both of its sides are compiled."""
 
     @abstractmethod
-    def send_frames(self, frames: bytes, size: int, index: int, receipt: Receipt | None) -> None:
-        """Inject a run of MQTT 5 frames of QoS 0 or 1 without properties, ``size`` bytes each.
-
-        ``receipt`` is told when they are disposed of.
-        """
-
-    @abstractmethod
-    def send_mixed(self, frames: bytes, count: int, largest: int, index: int) -> None:
-        """Inject frames of QoS 0, see :meth:`Sender.send_mixed`."""
+    def send_batch(self, batch: Batch, index: int, receipt: Receipt | None) -> None:
+        """Inject a batch; ``receipt`` is told when messages of it are disposed of."""
 
     @abstractmethod
     def publish(

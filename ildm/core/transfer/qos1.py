@@ -1,4 +1,4 @@
-"""Chunks of PUBACK: read and written without a look at each.
+"""Chunks of PUBACK: read without a look at each.
 
 Like messages (:mod:`ildm.core.frames`) acknowledgements come in runs, since a far end answers a chunk of
 messages in a chunk.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ildm.core.frames import alike, id_offset, packet_ids
+from ildm.core.frames import alike, packet_ids
 from ildm.mqtt import Version
 
 PUBACK = 0x40
@@ -46,17 +46,3 @@ def acknowledged_ids(data: bytes, pos: int, version: Version) -> tuple[Sequence[
     end = pos + count * size
     ids = packet_ids(data[pos + 2 : end : size], data[pos + 3 : end : size])
     return ((), pos) if 0 in ids else (ids, end)  # 0 is malformed (MQTT-2.2.1-3)
-
-
-def acknowledgements(frames: bytes, size: int) -> tuple[Sequence[int], bytes]:
-    """The packet identifiers of a run of QoS 1, and the PUBACK of each, joined."""
-    offset = id_offset(frames)
-    if len(frames) == size:
-        packet_id = frames[offset : offset + 2]
-        first = packet_id[0] << 8 | packet_id[1]
-        return range(first, first + 1), b"\x40\x02" + packet_id
-    high, low = frames[offset::size], frames[offset + 1 :: size]
-    answer = bytearray(b"\x40\x02\0\0" * len(high))
-    answer[2::4] = high
-    answer[3::4] = low
-    return packet_ids(high, low), bytes(answer)

@@ -9,9 +9,10 @@ never those whose sender, a neighbour, has not been answered yet: they are withi
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
+from ildm.core.transfer.batch import Batch
 from ildm.core.transfer.receipt import Receipt
 from ildm.mqtt import EncodeError, Publish, encoded_size
 
@@ -22,36 +23,22 @@ PROPERTY_OVERHEAD = 150
 
 
 class Entry:
-    """What waits in the queue of a sender: a run of MQTT 5 frames without properties, or one message.
+    """What waits in the queue of a sender: one message, or a batch (:class:`BatchEntry`).
 
     ``receipt`` is told when a message from a neighbour is disposed of; ``packet_id`` is the neighbour's.
     """
 
-    __slots__ = (
-        "count",
-        "expires_at",
-        "frames",
-        "message",
-        "packet_id",
-        "priority",
-        "qos",
-        "receipt",
-        "size",
-        "turn",
-    )
+    __slots__ = ("count", "expires_at", "message", "packet_id", "priority", "qos", "receipt", "size", "turn")
 
     def __init__(
         self,
-        frames: bytes,
-        count: int,
         message: Publish | None,
         qos: int,
         expires_at: float | None,
         receipt: Receipt | None = None,
         priority: int = 0,
     ):
-        self.frames = frames
-        self.count = count
+        self.count = 1
         self.message = message
         self.qos = qos
         self.expires_at = expires_at
@@ -60,15 +47,10 @@ class Entry:
         self.priority = priority
         self.turn = 0
         """Place in the queue: of one priority the smaller one goes first."""
-        self.size = len(frames)
+        self.size = 0
         if message is not None:
             self.size = kept_size(message)
             self.packet_id = message.packet_id or 0
-
-    @property
-    def waiting_frames(self) -> bytes:
-        """The frames of a run that have not been sent yet."""
-        return self.frames
 
     def may_go(self) -> bool:
         """Whether it need not wait for another message, in whatever sender."""
@@ -78,6 +60,10 @@ class Entry:
         """The message as it is to be sent now; None: it is outdated."""
         return self.message
 
+    def runs(self) -> Sequence[Entry]:
+        """The same as entries of one topic each."""
+        return (self,)
+
     def settle(self) -> None:
         """All of it has been disposed of."""
         if self.receipt is not None:
@@ -85,59 +71,67 @@ class Entry:
 
     def own(self) -> None:
         """Answer its sender now: from here on it is this node's alone."""
-        receipt, self.receipt = self.receipt, None
-        if receipt is not None:
-            receipt.settle(self.packet_id)
+        self.settle()
+        self.receipt = None
 
 
-class RunEntry(Entry):
-    """A run of QoS 1 that waits; it may leave in parts, as the window opens.
+class BatchEntry(Entry):
+    """A batch that waits; it may leave in parts, as the window opens.
 
     The packet identifiers in it are those of the neighbour it has come from, if it has.
     """
 
-    __slots__ = ("_taken",)
+    __slots__ = ("_batch", "_first")
 
-    def __init__(self, frames: bytes, count: int, receipt: Receipt | None = None, priority: int = 0):
-        super().__init__(frames, count, None, 1, None, receipt, priority)
-        self._taken = 0
+    def __init__(self, batch: Batch, receipt: Receipt | None = None, priority: int = 0):
+        super().__init__(None, batch.qos, None, receipt, priority)
+        self._batch = batch
+        self._first = 0
+        """Place of the first message that still waits."""
+        self.count = batch.count
+        self.size = len(batch.frames)
 
     @property
-    def frame_size(self) -> int:
-        return self.size // self.count
+    def batch(self) -> Batch:
+        """The messages that still wait."""
+        return self._batch.part(self._first, self.count)
 
-    def first(self, count: int) -> bytes:
-        """The first ``count`` messages that still wait."""
-        return self.frames[self._taken : self._taken + count * self.frame_size]
+    def needed(self, size: int, last: bool = False) -> int:
+        """How many of its first or ``last`` messages have so many bytes together, or all."""
+        each = self._batch.size
+        if each:
+            return min(-(-size // each), self.count)
+        count = 0
+        while count < self.count:
+            begin = self._first + self.count - count if last else self._first
+            if self._batch.bytes_of(begin, count) >= size:
+                break
+            count += 1
+        return count
 
     def remove(self, count: int) -> int:
         """Forget the first ``count`` messages, but not all; answers their size."""
-        size = count * self.frame_size
-        self._taken += size
+        size = self._batch.bytes_of(self._first, count)
+        self._first += count
         self.size -= size
         self.count -= count
         return size
 
     def cut(self, count: int) -> int:
         """Forget the last ``count`` messages, but not all; answers their size."""
-        size = count * self.frame_size
-        self.frames = self.frames[: len(self.frames) - size]
-        self.size -= size
         self.count -= count
+        size = self._batch.bytes_of(self._first + self.count, count)
+        self.size -= size
         return size
 
-    @property
-    def waiting_frames(self) -> bytes:
-        return self.first(self.count)
+    def runs(self) -> Sequence[Entry]:
+        if self._batch.size:
+            return (self,)
+        return [BatchEntry(run, self.receipt, self.priority) for run in self.batch.runs()]
 
     def settle(self) -> None:
         if self.receipt is not None:
-            self.receipt.settle_run(self.first(self.count), self.frame_size)
-
-    def own(self) -> None:
-        receipt, self.receipt = self.receipt, None
-        if receipt is not None:
-            receipt.settle_run(self.first(self.count), self.frame_size)
+            self.receipt.settle_batch(self._batch, self._first, self.count)
 
 
 def kept_size(message: Publish) -> int:
@@ -297,7 +291,7 @@ class Backlog:
     def _remove(self, line: deque[Entry], count: int) -> None:
         entry = line[0]
         if count < entry.count:
-            assert isinstance(entry, RunEntry)
+            assert isinstance(entry, BatchEntry)
             self._count(entry, -count, -entry.remove(count))
         else:
             line.popleft()
@@ -315,8 +309,8 @@ class Backlog:
                     entry = line[0]
                     count = entry.count
                     last = count == self.messages - self.unacknowledged_messages
-                    if isinstance(entry, RunEntry):
-                        count = min(max(over, -(-bytes_over // entry.frame_size)), count - last)
+                    if isinstance(entry, BatchEntry):
+                        count = min(max(over, entry.needed(bytes_over)), count - last)
                     elif last:
                         return
                     if not count:
@@ -332,13 +326,13 @@ class Backlog:
         if over <= 0 and bytes_over <= 0:
             return 0
         count = entry.count
-        if isinstance(entry, RunEntry):
-            count = min(max(over, -(-bytes_over // entry.frame_size)), count)
+        if isinstance(entry, BatchEntry):
+            count = min(max(over, entry.needed(bytes_over, last=True)), count)
         if count == entry.count:
             line.pop()
             self._count(entry, -count, -entry.size)
         else:
-            assert isinstance(entry, RunEntry)
+            assert isinstance(entry, BatchEntry)
             self._count(entry, -count, -entry.cut(count))
         self._verify()
         return count

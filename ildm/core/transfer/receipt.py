@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from ildm.core.transfer.batch import Batch
 
 
 class Holdable(Protocol):
@@ -38,8 +41,11 @@ class Receipt(ABC):
         """One message has been disposed of."""
 
     @abstractmethod
-    def settle_run(self, frames: bytes, size: int) -> None:
-        """A run of QoS 1 has been disposed of; the packet identifiers in the frames are this receipt's."""
+    def settle_batch(self, batch: Batch, first: int, count: int) -> None:
+        """``count`` messages of a batch of QoS 1 have been disposed of, from the place ``first`` on.
+
+        The packet identifiers in it are this receipt's.
+        """
 
     @property
     def pressed(self) -> bool:

@@ -42,16 +42,18 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from ildm.core.frames import frames_topic
 from ildm.core.transfer.identity import Origin
 from ildm.core.transfer.ports import Neighbor
-from ildm.core.transfer.queue import Backlog, Entry
-from ildm.core.transfer.share import Share, first_place
-from ildm.mqtt import Publish, PublishView, Version, decode
+from ildm.core.transfer.queue import Backlog, BatchEntry, Entry
+from ildm.core.transfer.share import Share
+from ildm.mqtt import Publish, Version, decode
 
 if TYPE_CHECKING:
     from ildm.core.counters import Counters
     from ildm.core.declared import Left
     from ildm.core.driver import Driver
+    from ildm.core.transfer.batch import Batch
     from ildm.core.transfer.custody import Custody
     from ildm.core.transfer.ports import Targets
     from ildm.core.transfer.router import Router
@@ -265,7 +267,8 @@ class Rerouting(Generic[OneLink]):
         """Reroute the messages under way. The neighbour gets those it has acknowledged as well: sites it
         could not reach then may be behind it again."""
         for entry, share, index in pending.under_way:
-            self._reroute(entry, index, None, but=None if share.held else link)
+            for run in entry.runs():
+                self._reroute(run, index, None, but=None if share.held else link)
         for _, share, _ in pending.under_way:
             share.free_held()
         pending.under_way.clear()
@@ -276,7 +279,7 @@ class Rerouting(Generic[OneLink]):
     def _send(self, link: Neighbor, stranded: Stranded, index: int, waiting: Backlog) -> None:
         """Send what the algorithm wants to go over this link; what it does not want yet waits on."""
         new = link.joined_at > stranded.since
-        for entry in waiting.take_all():
+        for entry in (run for each in waiting.take_all() for run in each.runs()):
             if not entry.qos and not new:
                 self._drop(entry, entry.count, "other_path")
                 continue
@@ -288,10 +291,8 @@ class Rerouting(Generic[OneLink]):
             if entry.message is not None:
                 wanted = entry.qos if entry.message.retain else min(entry.qos, qos)
                 link.send(entry.message, wanted, index, entry.expires_at, None, entry.priority)
-            else:
-                frames = entry.waiting_frames
-                size = len(frames) // entry.count
-                self.router.forward_frames(((link, qos, entry.priority),), frames, size, index, None)
+            elif isinstance(entry, BatchEntry):
+                self.router.forward(((link, qos, entry.priority),), entry.batch, index, None)
 
     def _send_page(
         self, queue: SpooledQueue, index: int, hop: Neighbor | None, mark: float = math.inf
@@ -301,17 +302,18 @@ class Rerouting(Generic[OneLink]):
         page, size, left_bytes = self.custody.config.page_bytes, 0, 0
         left: list[Entry] = []
         while size < page and left_bytes < IN_MEMORY * page and queue:
-            entry = queue.first
-            share = entry.receipt
-            queue.remove(entry.count)
-            if not isinstance(share, Share):
-                left.append(entry)  # in memory anyway, and among them are others that have to go
-            elif share.lsn <= mark and self._reroute(entry, index, hop):
-                size += entry.size
-                entry.settle()
-            else:
-                left.append(entry)
-                left_bytes += entry.size
+            first = queue.first
+            share = first.receipt
+            queue.remove(first.count)
+            for entry in first.runs():
+                if not isinstance(share, Share):
+                    left.append(entry)  # in memory anyway, and among them are others that have to go
+                elif share.lsn <= mark and self._reroute(entry, index, hop):
+                    size += entry.size
+                    entry.settle()
+                else:
+                    left.append(entry)
+                    left_bytes += entry.size
         queue.put_back(left)
         return size >= page
 
@@ -334,12 +336,10 @@ class Rerouting(Generic[OneLink]):
         if entry.message is not None:
             origin = Origin(share.identity, None).at(entry.packet_id - 1)
             custody.take(entry.message, destinations, index, entry.expires_at, origin.identity, reroute_id)
-        else:
-            frames = entry.waiting_frames
-            origin = Origin(share.identity, None).at(first_place(frames))
-            custody.take_run(
-                frames, len(frames) // entry.count, destinations, index, origin.identity, reroute_id
-            )
+        elif isinstance(entry, BatchEntry):
+            batch = entry.batch
+            origin = Origin(share.identity, None).at(batch.first_id - 1)
+            custody.take_batch(batch, destinations, index, origin.identity, reroute_id)
         self.counters["link_rerouted"] += entry.count
         return True
 
@@ -354,25 +354,25 @@ class Rerouting(Generic[OneLink]):
         """Where a message goes that has lost its way; ``hop``: where the node is that it was for."""
         if not self.router.dispatch.reroutes:
             return () if hop is None else ((hop, entry.qos, entry.priority),)
+        if isinstance(entry, BatchEntry):
+            return self._run_targets(entry.batch)
         message = entry.message
-        if message is None:
-            return self._run_targets(entry)
+        assert message is not None
         return tuple(
             (link, message.qos if message.retain else min(message.qos, qos), priority)
             for link, qos, priority in self.router.reroute_message(message)
         )
 
-    def _run_targets(self, entry: Entry) -> Targets:
+    def _run_targets(self, run: Batch) -> Targets:
         """Where a run goes: if the algorithm decides on each message, where any of it does.
 
         Such a run was kept under an algorithm of earlier that has decided on topics.
         """
         if not self.router.dispatch.reroutes_each:
-            return self.router.reroute(PublishView(entry.frames, Version.V5).topic_bytes, False)
+            return self.router.reroute(frames_topic(run.frames), False)
         found: dict[Neighbor, tuple[Neighbor, int, int]] = {}
-        size = len(entry.frames) // entry.count
-        for first in range(0, len(entry.frames), size):
-            message = decode(entry.frames[first : first + size], Version.V5)
+        for place in range(run.count):
+            message = decode(run.part(place, 1).frames, Version.V5)
             assert isinstance(message, Publish)
             for way in self.router.reroute_message(message):
                 before = found.get(way[0])
@@ -385,16 +385,17 @@ class Rerouting(Generic[OneLink]):
         dispatch = self.router.dispatch
         if not (dispatch.asks_for_topics or dispatch.reroutes_each):
             return entry.qos
-        if dispatch.reroutes_each:
-            route = (
-                self._run_targets(entry)
-                if entry.message is None
-                else self.router.reroute_message(entry.message)
-            )
-        elif entry.message is not None:
-            route = self.router.route(entry.message.topic.encode(), entry.message.retain)
+        message = entry.message
+        if isinstance(entry, BatchEntry):
+            run = entry.batch
+            each = dispatch.reroutes_each
+            route = self._run_targets(run) if each else self.router.route(frames_topic(run.frames), False)
         else:
-            route = self.router.route(PublishView(entry.frames, Version.V5).topic_bytes, False)
+            assert message is not None
+            if dispatch.reroutes_each:
+                route = self.router.reroute_message(message)
+            else:
+                route = self.router.route(message.topic.encode(), message.retain)
         return next((qos for target, qos, _ in route if target is link), None)
 
     def _end(self, node: str, reason: Left) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ildm.core.transfer.queue import Entry
 from ildm.core.transfer.share import RELEASED, Share
 from ildm.core.transfer.silence import Silence
-from ildm.core.transfer.window import Inflight, InflightRun, Window, consecutive
+from ildm.core.transfer.window import Inflight, InflightBatch, Window, consecutive
 from ildm.mqtt import PubRel
 
 if TYPE_CHECKING:
@@ -73,14 +73,14 @@ class Resumption:
         window, wire = self._window, self._wire
         for item, ids in window.take_all():
             packet_id = ids[0]
-            if isinstance(item, InflightRun):
-                again += self._resend_run(item, ids, session_present)
+            if isinstance(item, InflightBatch):
+                again += self._resend_batch(item, ids, session_present)
             elif item.released and session_present:
                 window.add(packet_id, item)
                 self.silence.taken_up(packet_id, item)
                 wire.write(PubRel(packet_id=packet_id).encode(wire.version))
                 self.guard(item.entry)
-            elif session_present and window.takes(item.size, 1):
+            elif session_present and window.takes(item.size):
                 if min(item.entry.qos, wire.max_qos) == 0:
                     again.append(item.entry)
                 elif size := wire.send_with_id(item.entry, packet_id, dup=True):
@@ -95,15 +95,21 @@ class Resumption:
                 item.entry.settle()
         return again
 
-    def _resend_run(self, run: InflightRun, ids: list[int], session_present: bool) -> list[Entry]:
-        """Send again what is left of a run, as far as the window allows; answers what has to wait."""
+    def _resend_batch(self, batch: InflightBatch, ids: list[int], session_present: bool) -> list[Entry]:
+        """Send again what is left of a batch, as far as the window allows; answers what has to wait."""
         window, wire = self._window, self._wire
-        room = window.takes(run.size, len(ids)) if session_present and wire.max_qos else 0
-        for first_id, count in consecutive(ids[:room]):
-            part = run.part(first_id, count)
-            if wire.write_run(part, run.size, first_id, run.receipt, dup=True):
-                window.add_run(InflightRun(part, run.size, first_id, run.receipt, run.priority))
-        return [run.entry(first_id, count) for first_id, count in consecutive(ids[room:])]
+        wait: list[Entry] = []
+        for first_id, count in consecutive(ids):
+            part = batch.part(first_id, count)
+            room = window.takes_of(part) if session_present and wire.max_qos and not wait else 0
+            packet_id = first_id
+            for piece in wire.pieces(part.part(0, room)) if room else ():
+                if wire.write_qos_1(piece, packet_id, batch.receipt, dup=True):
+                    window.add_batch(InflightBatch(piece, packet_id, batch.receipt, batch.priority))
+                packet_id += piece.count
+            if room < count:
+                wait.append(batch.entry(first_id + room, count - room))
+        return wait
 
     def forget_handshakes(self) -> None:
         """Nothing is released at the far end; what is done there all the same leaves the window."""

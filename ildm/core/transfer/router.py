@@ -9,9 +9,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from ildm.core.frames import PUBLISH, frames_to_qos_0
+from ildm.core.transfer.batch import Batch
+from ildm.core.transfer.gathering import Forwarder, Gathering
 from ildm.core.transfer.identity import UNKNOWN, Origin
 from ildm.core.transfer.inbound import NeighborReceipt
-from ildm.core.transfer.mixed import Mixed
 from ildm.core.transfer.retained import RetainedStore
 from ildm.core.transfer.share import Withheld
 from ildm.core.transfer.stamps import stamped
@@ -45,7 +46,7 @@ MAX_CACHED_TOPIC = 512
 """Bytes of a topic whose route is remembered; longer ones, up to 64 kB each, would fill the memory."""
 
 
-class Router:
+class Router(Forwarder):
     """Asks the algorithm once for each topic and source, and sends along the answer."""
 
     def __init__(
@@ -80,7 +81,7 @@ class Router:
         self._routes: dict[Targets, Targets] = {}
         """Those in the caches, equal ones as one object."""
         self._turn = -1
-        self._mixed = Mixed(counters, injector)
+        self._gathering = Gathering(self)
 
     @property
     def active(self) -> bool:
@@ -162,79 +163,73 @@ class Router:
         index: int,
         source: Holdable | None,
     ) -> None:
-        """The same as :meth:`forward_frames` for ``count`` frames of QoS 0, which may wait for others of the
-        same chunk until :meth:`send_gathered`."""
-        if self.recorder is not None or self.by_message:
-            self.forward_frames(route, frames, size, index, source)
-        else:
-            self._mixed.add(route, frames, size, count, index, source, None)
+        """Transfer ``count`` frames of a local client, as those of a :class:`Batch`.
+
+        They have one topic and ``size`` bytes each, and may wait for others of the same chunk until
+        :meth:`send_gathered`.
+        """
+        if self.recorder is not None:
+            self.recorder.run("received", LOCAL, frames, size)
+        elif not self.by_message:
+            self._gathering.add(route, frames, size, count, index, source)
+            return
+        self._gathering.send()
+        self.forward(route, Batch(frames, count, size), index, source)
 
     def send_gathered(self) -> None:
         """A chunk has ended, from a client or from a neighbour."""
-        self._mixed.send()
+        self._gathering.send()
 
-    def forward_frames(
+    def forward(
         self,
         route: Targets,
-        frames: bytes,
-        size: int,
+        batch: Batch,
         index: int,
         source: Holdable | None,
     ) -> None:
-        """Transfer a run of frames of QoS 0 or 1 without properties, ``size`` bytes each."""
-        self._mixed.send()
-        if self.recorder is not None and source is not None and not isinstance(source, NeighborReceipt):
-            self.recorder.run("received", LOCAL, frames, size)  # what neighbours send is noted as it comes
-        if self.custody is not None and frames[0] != PUBLISH:
-            self._spool_run(self.custody, route, frames, size, index, source)
+        """Transfer a batch over links; ``source`` is made to wait when there is no room."""
+        if self.custody is not None and batch.qos:
+            self._spool_batch(self.custody, route, batch, index, source)
             return
-        self.counters["transferred_out"] += len(frames) // size * len(route)
-        received = frames, size
+        self.counters["transferred_out"] += batch.count * len(route)
         for link, qos, priority in route:
-            frames, size = received
-            if frames[0] != PUBLISH and not min(qos, link.config.qos):
-                frames, size = frames_to_qos_0(frames, size)
+            part = batch if min(qos, link.config.qos) else batch.at_qos_0()
             senders = link.senders
-            if self.by_message and len(senders) > 1 and len(frames) > size:
-                pieces = [frames[p : p + size] for p in range(0, len(frames), size)]
-                for offset in range(min(len(senders), len(pieces))):
-                    sender = senders[self.next_publisher() % len(senders)]
-                    part = b"".join(pieces[offset :: len(senders)])
-                    sender.send_frames(part, size, source, None, priority)
+            if self.by_message and len(senders) > 1 and part.count > 1:
+                for piece in _dealt(part, len(senders)):
+                    turn = self.next_publisher()
+                    senders[turn % len(senders)].send_batch(piece, source, None, priority)
             else:
                 turn = self.next_publisher() if self.by_message else index
-                senders[turn % len(senders)].send_frames(frames, size, source, None, priority)
+                senders[turn % len(senders)].send_batch(part, source, None, priority)
 
-    def _spool_run(
+    def _spool_batch(
         self,
         custody: Custody,
         route: Targets,
-        frames: bytes,
-        size: int,
+        batch: Batch,
         index: int,
         source: Holdable | None,
         origin: Origin = UNKNOWN,
         here: bool = False,
         receipt: NeighborReceipt | None = None,
     ) -> None:
-        """Take a run of QoS 1 upon this node: for links and, with ``here``, for the local broker.
+        """Take a batch of QoS 1 upon this node: for links and, with ``here``, for the local broker.
 
         ``source`` is made to wait when there is no room; a neighbour, whose ``receipt`` it is, gets no
         answer.
         """
-        count = len(frames) // size
+        count = batch.count
         if route:
             self.counters["transferred_out"] += count * len(route)
         if not self.by_message:
-            self._spool_part(custody, route, frames, size, index, index, source, origin, here, receipt)
+            self._spool_part(custody, route, batch, index, index, source, origin, here, receipt)
         else:
             step = -(-count // min(max((len(link.senders) for link, _, _ in route), default=1), count))
             for first in range(0, count, step):
-                part = frames[first * size : (first + step) * size]
+                part = batch.part(first, min(step, count - first))
                 turn = self.next_publisher()
-                self._spool_part(
-                    custody, route, part, size, index, turn, source, origin.at(first), here, receipt
-                )
+                self._spool_part(custody, route, part, index, turn, source, origin.at(first), here, receipt)
         if source is not None and custody.full:
             custody.hold(source)
 
@@ -242,8 +237,7 @@ class Router:
         self,
         custody: Custody,
         route: Targets,
-        frames: bytes,
-        size: int,
+        batch: Batch,
         index: int,
         turn: int,
         source: Holdable | None,
@@ -252,23 +246,23 @@ class Router:
         receipt: NeighborReceipt | None,
     ) -> None:
         """The same for messages that have one ``turn`` in the round-robin."""
-        count = len(frames) // size
+        count = batch.count
         destinations = [self.injector.destination(index, 1, count)] if here else []
         for link, qos, priority in route:
             senders = link.senders
             sender = senders[turn % len(senders)]
             if not min(qos, link.config.qos):
-                sender.send_frames(*frames_to_qos_0(frames, size), None, None, priority)
+                sender.send_batch(batch.at_qos_0(), None, None, priority)
             elif link.kept:
                 destinations.append((sender, 1, priority))
             else:
-                sender.send_frames(frames, size, source, None, priority)
+                sender.send_batch(batch, source, None, priority)
         if destinations:
-            lsn = custody.take_run(frames, size, destinations, turn, origin.identity, origin.reroute_id)
+            lsn = custody.take_batch(batch, destinations, turn, origin.identity, origin.reroute_id)
             if receipt is not None:
-                custody.withhold(lsn, Withheld(receipt, _consumers(destinations), count, 0, frames, size))
+                custody.withhold(lsn, Withheld(receipt, _consumers(destinations), count, 0, batch))
         elif receipt is not None:
-            receipt.settle_run(frames, size)
+            receipt.settle_batch(batch, 0, count)
 
     def run_arrived(
         self,
@@ -280,74 +274,90 @@ class Router:
         inbound: Inbound | None,
         origin: Origin = UNKNOWN,
     ) -> None:
-        """Take a run from a neighbour: into the local broker, and onward; one of QoS 0 may wait for others of
+        """Take like frames from a neighbour: into the local broker, and onward; they may wait for others of
         the same chunk until :meth:`send_gathered`. ``inbound`` is that of QoS 1, ``origin`` what the
-        neighbour has said of who it is.
+        neighbour has said of who they are.
 
         Raises:
             MqttError: no topic name, or more than the neighbour's credit; nothing is taken then.
         """
+        count = len(frames) // size
         route = self.cache_of(source).get(topic)
-        if route is None:
+        if origin.reroute_id is not None and self.custody is not None and self.dispatch.reroutes:
+            route = self.reroute(topic, False, source)
+        elif route is None:
             route = self.find(topic, source)
         if self.recorder is not None:
             self.recorder.run("received", source.node_id, frames, size)
-        elif inbound is None and not self.by_message:
-            self._mixed.add(route, frames, size, len(frames) // size, index, None, source)
+        elif not self.by_message:
+            self._gathering.add(route, frames, size, count, index, None, source, inbound, origin)
             return
-        self._mixed.send()
+        self._gathering.send()
+        self.arrived_batch(source, route, Batch(frames, count, size), index, inbound, origin)
+
+    def arrived_batch(
+        self,
+        source: Neighbor,
+        route: Targets,
+        batch: Batch,
+        index: int,
+        inbound: Inbound | None,
+        origin: Origin,
+    ) -> None:
         if inbound is not None and self.custody is not None:
-            self._run_taken(self.custody, source, route, frames, size, index, inbound, origin)
+            self._taken_batch(self.custody, source, route, batch, index, inbound, origin)
             return
         receipt = None
         if inbound is not None:
-            inbound.take_run(frames, size)
+            inbound.take_batch(batch)
             receipt = inbound.receipt
-        count = len(frames) // size
-        source.transferred_in += count
-        self.counters["transferred_in"] += count
-        self.injector.send_frames(frames, size, index, receipt)
+        source.transferred_in += batch.count
+        self.counters["transferred_in"] += batch.count
+        self.injector.send_batch(batch, index, receipt)
         if route:
-            self.forward_frames(route, frames, size, index, receipt)
+            self.forward(route, batch, index, receipt)
 
-    def _run_taken(
+    def _taken_batch(
         self,
         custody: Custody,
         source: Neighbor,
         route: Targets,
-        frames: bytes,
-        size: int,
+        batch: Batch,
         index: int,
         inbound: Inbound,
         origin: Origin,
     ) -> None:
-        """Take a run of QoS 1 from a neighbour upon this node, and answer it once that is durable."""
+        """Take a batch of QoS 1 from a neighbour upon this node, and answer it once that is durable."""
         answer, withheld = None, custody.full
         if withheld or origin.identity is None:
-            inbound.take_run(frames, size)
+            inbound.take_batch(batch)
         else:
-            answer = inbound.pass_run(frames, size)
+            answer = inbound.pass_batch(batch)
         receipt = inbound.receipt
-        count = len(frames) // size
+        count = batch.count
         source.transferred_in += count
         self.counters["transferred_in"] += count
-        if origin.reroute_id is not None and self.dispatch.reroutes:
-            route = self.reroute(PublishView(frames, Version.V5).topic_bytes, False, source)
         done = 0
         for first, number, here in custody.judge(origin, count):
             if withheld and first > done:
-                receipt.passed_run(frames[done * size : first * size], size)
+                receipt.passed_batch(batch.part(done, first - done))
             done = first + number
-            part = frames if number == count else frames[first * size : done * size]
-            self._spool_run(
-                custody, route, part, size, index, None, origin.at(first), here, receipt if withheld else None
+            self._spool_batch(
+                custody,
+                route,
+                batch.part(first, number),
+                index,
+                None,
+                origin.at(first),
+                here,
+                receipt if withheld else None,
             )
         if answer is not None:
             inbound.answer_durable(answer)
         elif not withheld:
-            receipt.passed_run(frames, size)
+            receipt.passed_batch(batch)
         elif done < count:
-            receipt.passed_run(frames[done * size :], size)
+            receipt.passed_batch(batch.part(done, count - done))
 
     def arrived(
         self,
@@ -362,7 +372,7 @@ class Router:
         ``receipt`` waits for its packet identifier to be disposed of; ``origin`` is what the neighbour has
         said of who it is.
         """
-        self._mixed.send()
+        self._gathering.send()
         packet_id = message.packet_id
         if self.recorder is not None:
             self.recorder.message("received", source.node_id, message)
@@ -463,7 +473,7 @@ class Router:
 
         ``stamp`` is that of a retained message which came some time ago.
         """
-        self._mixed.send()
+        self._gathering.send()
         if self.recorder is not None:
             self.recorder.message("received", LOCAL, message)
         if self.site_rules is not None and self.has_overlay:
@@ -564,11 +574,19 @@ class Router:
             if not way.qos and frame[0] != PUBLISH:
                 frame, _ = frames_to_qos_0(frame, len(frame))
         self.counters["transferred_in"] += 1
-        if custody is not None and frame[0] != PUBLISH:
-            custody.take_run(frame, len(frame), [self.injector.destination(0, 1, 1)], 0, identity)
+        batch = Batch(frame, 1, len(frame))
+        if custody is not None and batch.qos:
+            custody.take_batch(batch, [self.injector.destination(0, 1, 1)], 0, identity)
         else:
-            self.injector.send_frames(frame, len(frame), 0, None)
+            self.injector.send_batch(batch, 0, None)
         return True
+
+
+def _dealt(batch: Batch, hands: int) -> list[Batch]:
+    """The messages of like frames, dealt one by one."""
+    size, hands = batch.size, min(hands, batch.count)
+    messages = [batch.part(i, 1).frames for i in range(batch.count)]
+    return [Batch(b"".join(hand), len(hand), size) for hand in (messages[i::hands] for i in range(hands))]
 
 
 def _consumers(destinations: Iterable[Destination]) -> list[Consumer]:

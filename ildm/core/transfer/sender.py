@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from ildm.core.frames import PUBLISH, frames_to_qos_0, id_offset, runs_of
+from ildm.core.frames import id_offset
 from ildm.core.spool import Waiting
 from ildm.core.transfer.allowance import Allowance
 from ildm.core.transfer.back_pressure import BackPressure, QueueLimits
+from ildm.core.transfer.batch import Batch
 from ildm.core.transfer.custody import Custody, SpooledSender
 from ildm.core.transfer.disk_gate import DUP, PUBLISH_2, RETAIN
 from ildm.core.transfer.poison_isolation import PoisonIsolation
-from ildm.core.transfer.queue import Backlog, Entry, Queue, RunEntry
+from ildm.core.transfer.queue import Backlog, BatchEntry, Entry, Queue
 from ildm.core.transfer.receipt import Holdable, Receipt
 from ildm.core.transfer.resumption import Resumption
 from ildm.core.transfer.sender_state import (
@@ -36,7 +37,7 @@ from ildm.core.transfer.sender_state import (
     SenderState,
     Takes,
 )
-from ildm.core.transfer.window import Inflight, InflightRun, Window, consecutive
+from ildm.core.transfer.window import Inflight, InflightBatch, Window, consecutive
 from ildm.core.transfer.wire import Wire
 from ildm.mqtt import Publish, PubRel, Version
 
@@ -188,41 +189,18 @@ class Sender(SpooledSender):
 
     # sending ----------------------------------------------------------------------------------
 
-    def send_frames(
+    def send_batch(
         self,
-        frames: bytes,
-        size: int,
+        batch: Batch,
         source: Holdable | None = None,
         receipt: Receipt | None = None,
         priority: int = 0,
     ) -> None:
-        count = len(frames) // size
         ready = self.open and self.wire.writable and not self.queue and not self.isolation.active
-        if frames[0] != PUBLISH:
-            sent = self._transmit_run(frames, size, count, receipt, priority) if ready else 0
-            if sent < count:
-                self._enqueue(RunEntry(frames[sent * size :], count - sent, receipt, priority), source)
-        elif ready:
-            self.wire.transmit_frames(frames, size, count)
-        else:
-            self._enqueue(Entry(frames, count, None, 0, None, None, priority), source)
-
-    def send_mixed(
-        self,
-        frames: bytes,
-        count: int,
-        largest: int,
-        source: Holdable | None = None,
-        priority: int = 0,
-    ) -> None:
-        """Send ``count`` MQTT 5 PUBLISH frames of QoS 0 without properties, whatever their topics are.
-
-        They have neither DUP nor RETAIN, and ``largest`` bytes at most.
-        """
-        ready = self.open and self.wire.writable and not self.queue and not self.isolation.active
-        if not (ready and self.wire.transmit_mixed(frames, count, largest)):
-            for run, size in runs_of(frames):
-                self.send_frames(run, size, source, None, priority)
+        sent = self._transmit_batch(batch, receipt, priority) if ready else 0
+        if sent < batch.count:
+            rest = batch.part(sent, batch.count - sent)
+            self._enqueue(BatchEntry(rest, receipt if rest.qos else None, priority), source)
 
     def send(
         self,
@@ -237,7 +215,7 @@ class Sender(SpooledSender):
 
         ``receipt`` is told of the message's packet identifier when it is disposed of.
         """
-        self.send_entry(Entry(b"", 1, message, qos, expires_at, receipt, priority), source)
+        self.send_entry(Entry(message, qos, expires_at, receipt, priority), source)
 
     def send_entry(self, entry: Entry, source: Holdable | None = None) -> None:
         ready = self.open and self.wire.writable and not self.queue and not self.isolation.active
@@ -347,22 +325,15 @@ class Sender(SpooledSender):
         while self.open and self.wire.writable and queue and not self.isolation.active:
             entry = queue.first
             written += entry.size
-            if isinstance(entry, RunEntry):
-                count = (
-                    self._window.takes(entry.frame_size, entry.count) if self.wire.max_qos else entry.count
-                )
-                if count <= 0:
+            if isinstance(entry, BatchEntry):
+                sent = self._transmit_batch(entry.batch, entry.receipt, entry.priority)
+                if not sent:
                     break
-                part = entry.first(count)
-                sent = self._transmit_run(part, entry.frame_size, count, entry.receipt, entry.priority)
                 queue.remove(sent)
+            elif self._transmit(entry):
+                queue.remove(1)
             else:
-                if entry.message is None:
-                    size = len(entry.frames) // entry.count
-                    self.wire.transmit_frames(entry.frames, size, entry.count)
-                elif not self._transmit(entry):
-                    break
-                queue.remove(entry.count)
+                break
             if written > FLUSHED:
                 written = 0
                 self.wire.flush()  # lets the transport say when it is full
@@ -445,30 +416,36 @@ class Sender(SpooledSender):
 
     # transmission -----------------------------------------------------------------------------
 
-    def _transmit_run(
-        self, frames: bytes, size: int, count: int, receipt: Receipt | None, priority: int
-    ) -> int:
-        """Send a run of QoS 1 as far as the window allows; answers how many messages need not wait."""
-        if self.wire.max_qos == 0:
-            self.wire.transmit_frames(*frames_to_qos_0(frames, size), count)
-            if receipt is not None:
-                receipt.settle_run(frames, size)
-            return count
-        done = 0
-        while done < count and (room := self._window.takes(size, count - done)):
-            first_id, number = self._window.next_ids(room)
-            part = frames[done * size : (done + number) * size]
-            if self.wire.write_run(part, size, first_id, receipt):
-                self._window.add_run(InflightRun(part, size, first_id, receipt, priority))
-                self.wire.count_sent(number)
-            done += number
-        return done
+    def _transmit_batch(self, batch: Batch, receipt: Receipt | None, priority: int) -> int:
+        """Send a batch, of QoS 1 as far as the window allows; answers how many messages need not wait."""
+        wire, window = self.wire, self._window
+        if not (batch.qos and wire.max_qos):
+            wire.write_qos_0(batch.at_qos_0())
+            if batch.qos and receipt is not None:
+                receipt.settle_batch(batch, 0, batch.count)
+            return batch.count
+        sent = 0
+        for piece in wire.pieces(batch):
+            rest = piece
+            while room := window.takes_of(rest):
+                first_id, number = window.next_ids(room)
+                part = rest.part(0, number)
+                if wire.write_qos_1(part, first_id, receipt):
+                    window.add_batch(InflightBatch(part, first_id, receipt, priority))
+                    wire.count_sent(number)
+                sent += number
+                if number == rest.count:
+                    break
+                rest = rest.part(number, rest.count - number)
+            else:
+                break
+        return sent
 
     def _transmit(self, entry: Entry) -> bool:
         """Send a message now; False if it has to wait. True also when it is dropped for good."""
         note = self.resumption.noted(entry)
         if note is not None:
-            if not self._window.takes(entry.size, 1):
+            if not self._window.takes(entry.size):
                 return False
             if self.resumption.take_up(entry, note):
                 return True
@@ -483,7 +460,7 @@ class Sender(SpooledSender):
                 self.wire.count_sent(1)
                 entry.settle()
             return True
-        if not self._window.takes(entry.size, 1):
+        if not self._window.takes(entry.size):
             return False
         packet_id = self._window.next_id()
         size = self.wire.send_with_id(entry, packet_id)
@@ -507,7 +484,7 @@ class Sender(SpooledSender):
 def _take_entries(window: Window) -> list[Entry]:
     entries: list[Entry] = []
     for item, ids in window.take_all():
-        if isinstance(item, InflightRun):
+        if isinstance(item, InflightBatch):
             entries += [item.entry(first_id, count) for first_id, count in consecutive(ids)]
         elif not item.released:
             entries.append(item.entry)

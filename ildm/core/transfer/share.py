@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ildm.core.frames import id_offset
 from ildm.core.transfer.receipt import Receipt
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ildm.core.spool import Consumer, Identity
+    from ildm.core.transfer.batch import Batch
     from ildm.core.transfer.custody import Custody
     from ildm.core.transfer.inbound import NeighborReceipt
 
@@ -51,8 +51,8 @@ class Share(Receipt):
     def settle(self, packet_id: int) -> None:
         self._done(packet_id - 1, 1)
 
-    def settle_run(self, frames: bytes, size: int) -> None:
-        self._done(first_place(frames), len(frames) // size)
+    def settle_batch(self, batch: Batch, first: int, count: int) -> None:
+        self._done(batch.first_id - 1 + first, count)
 
     def _done(self, first: int, count: int) -> None:
         if self.held is not None:
@@ -77,12 +77,6 @@ class Share(Receipt):
         self.consumer.note(self.lsn, packet_id - 1, value)
 
 
-def first_place(frames: bytes) -> int:
-    """The place in its record of the first message of a run."""
-    offset = id_offset(frames)
-    return (frames[offset] << 8 | frames[offset + 1]) - 1
-
-
 class Withheld:
     """The answer to messages of a neighbour that were taken although the spool is full.
 
@@ -90,7 +84,7 @@ class Withheld:
     nodes that are full of messages for each other come free again.
     """
 
-    __slots__ = ("frames", "left", "packet_id", "receipt", "size")
+    __slots__ = ("batch", "left", "packet_id", "receipt")
 
     def __init__(
         self,
@@ -98,17 +92,15 @@ class Withheld:
         consumers: Iterable[Consumer],
         messages: int,
         packet_id: int,
-        frames: bytes = b"",
-        size: int = 0,
+        batch: Batch | None = None,
     ) -> None:
         self.receipt = receipt
         self.left = dict.fromkeys(consumers, messages)
         """How many messages each consumer has not freed."""
         self.packet_id = packet_id
         """Of a single message."""
-        self.frames = frames
-        """Of a run, with the neighbour's packet identifiers; ``size`` bytes each."""
-        self.size = size
+        self.batch = batch
+        """Several, with the neighbour's packet identifiers."""
 
     def freed(self, consumer: Consumer, count: int | None) -> bool:
         """A consumer has done with so many messages, or all (None); whether every one has done with all."""
@@ -121,14 +113,14 @@ class Withheld:
 
     def passed(self) -> None:
         """There is room: custody passes."""
-        if self.frames:
-            self.receipt.passed_run(self.frames, self.size)
+        if self.batch is not None:
+            self.receipt.passed_batch(self.batch)
         else:
             self.receipt.passed(self.packet_id)
 
     def settle(self) -> None:
         """All have them, or never will."""
-        if self.frames:
-            self.receipt.settle_run(self.frames, self.size)
+        if self.batch is not None:
+            self.receipt.settle_batch(self.batch, 0, self.batch.count)
         else:
             self.receipt.settle(self.packet_id)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from ildm.core.frames import PUBLISH_QOS_1, id_offset
 from ildm.core.spool import NEVER, Consumer, Delivery, Stored, Waiting
-from ildm.core.transfer.queue import Backlog, Entry, RunEntry
+from ildm.core.transfer.batch import Batch, batch_of
+from ildm.core.transfer.queue import Backlog, BatchEntry, Entry
 from ildm.core.transfer.share import Share
 from ildm.mqtt import MqttError, Publish, Version, decode
 
@@ -131,7 +132,10 @@ class SpooledQueue:
         share = Share(self.custody, consumer, stored.lsn, record.identity, record.again, stored.note)
         frames = record.frames
         if frames[0] == PUBLISH_QOS_1 and (record.messages > 1 or not frames[id_offset(frames) + 2]):
-            return RunEntry(frames, record.messages, share, stored.priority)
+            count = record.messages
+            size = 0 if record.mixed else len(frames) // count
+            batch = Batch(frames, count, size) if size else batch_of(frames, count)
+            return BatchEntry(batch, share, stored.priority)
         try:
             message = decode(frames, Version.V5)
             assert isinstance(message, Publish)
@@ -247,4 +251,4 @@ def summed(parts: Iterable[Waiting]) -> Waiting:
 
 
 def _plain(message: Publish, qos: int, expires_at: float | None, receipt: Receipt, priority: int) -> Entry:
-    return Entry(b"", 1, message, qos, expires_at, receipt, priority)
+    return Entry(message, qos, expires_at, receipt, priority)

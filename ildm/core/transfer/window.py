@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
 
-from ildm.core.transfer.queue import Entry, RunEntry
+from ildm.core.transfer.batch import Batch
+from ildm.core.transfer.queue import BatchEntry, Entry
 from ildm.core.transfer.receipt import Receipt
 from ildm.mqtt import LocalError
 
 SCATTERED = 8
-"""A run with no more than one message in so many left unacknowledged is taken apart."""
+"""A batch with no more than one message in so many left unacknowledged is taken apart."""
 
 
 class Inflight:
@@ -29,60 +30,61 @@ class Inflight:
         self.released = False  # PUBREC has come, PUBREL was sent
 
 
-class InflightRun:
-    """A run of QoS 1 of which some messages are without acknowledgement, kept by their identifiers.
+class InflightBatch:
+    """A batch of QoS 1 of which some messages are without acknowledgement, kept by their identifiers.
 
     Args:
-        frames: all of the run, of MQTT 5 and without properties.
-        size: bytes of one.
+        messages: the identifiers in them are those of ``receipt``.
         first_id: the identifier of the first; the others count up from it.
-        receipt: told of what is done; the identifiers in the frames are its own.
+        receipt: told of what is done.
         priority: of what would have to wait again.
     """
 
-    __slots__ = ("first_id", "frames", "left", "next_id", "priority", "receipt", "size")
+    __slots__ = ("first_id", "left", "messages", "next_id", "priority", "receipt")
     released = False
 
     def __init__(
-        self, frames: bytes, size: int, first_id: int, receipt: Receipt | None = None, priority: int = 0
+        self, messages: Batch, first_id: int, receipt: Receipt | None = None, priority: int = 0
     ) -> None:
-        self.frames = frames
-        self.size = size
+        self.messages = messages
         self.first_id = self.next_id = first_id
         self.receipt = receipt
         self.priority = priority
-        self.left = len(frames) // size
+        self.left = messages.count
 
     @property
     def ids(self) -> range:
-        return range(self.first_id, self.first_id + len(self.frames) // self.size)
+        return range(self.first_id, self.first_id + self.messages.count)
 
     def begins_with(self, packet_id: int) -> bool:
         """What is left of it is this message and all that follow it, without a gap."""
-        return packet_id == self.next_id == self.ids.stop - self.left
+        return packet_id == self.next_id == self.first_id + self.messages.count - self.left
 
     @property
     def scattered(self) -> bool:
         """It keeps much more in memory than what is left of it."""
-        return 0 < self.left * SCATTERED * self.size < len(self.frames)
+        return 0 < self.left * SCATTERED < self.messages.count
 
-    def part(self, first_id: int, count: int) -> bytes:
+    def bytes_of(self, first_id: int, count: int) -> int:
+        """Bytes of messages whose identifiers begin with ``first_id``."""
+        return self.messages.bytes_of(first_id - self.first_id, count)
+
+    def part(self, first_id: int, count: int) -> Batch:
         """The messages whose identifiers begin with ``first_id``."""
-        start = (first_id - self.first_id) * self.size
-        return self.frames[start : start + count * self.size]
+        return self.messages.part(first_id - self.first_id, count)
 
-    def entry(self, first_id: int, count: int) -> RunEntry:
+    def entry(self, first_id: int, count: int) -> BatchEntry:
         """The same as what may wait in a queue."""
-        return RunEntry(self.part(first_id, count), count, self.receipt, self.priority)
+        return BatchEntry(self.part(first_id, count), self.receipt, self.priority)
 
     def settle(self, first_id: int, count: int) -> None:
         """Those messages have been disposed of."""
         if self.receipt is not None:
-            self.receipt.settle_run(self.part(first_id, count), self.size)
+            self.receipt.settle_batch(self.messages, first_id - self.first_id, count)
 
 
 class Window:
-    """Messages under way in the order they were sent; each of a run stands for itself."""
+    """Messages under way in the order they were sent; each of a batch stands for itself."""
 
     __slots__ = ("_items", "_reserved", "bytes", "last_id", "max_bytes", "size")
 
@@ -94,7 +96,7 @@ class Window:
         self.bytes = 0
         self.last_id = 0
         """The identifier given last; they count up."""
-        self._items: dict[int, Inflight | InflightRun] = {}
+        self._items: dict[int, Inflight | InflightBatch] = {}
         self._reserved: set[int] = set()
 
     def __len__(self) -> int:
@@ -105,51 +107,55 @@ class Window:
         """Messages that may be sent now; negative when the window has become smaller."""
         return self.size - len(self._items)
 
-    def takes(self, size: int, count: int) -> int:
-        """How many of ``count`` messages of ``size`` bytes may be sent now."""
-        count = min(count, self.size - len(self._items))
-        if self.bytes + size * count <= self.max_bytes:
-            return max(0, count)
-        return max(min(count, 0 if self._items else 1), (self.max_bytes - self.bytes) // size, 0)
+    def takes(self, size: int) -> bool:
+        """Whether a message of so many bytes may be sent now."""
+        return len(self._items) < self.size and (not self._items or self.bytes + size <= self.max_bytes)
 
-    def get(self, packet_id: int) -> Inflight | InflightRun | None:
+    def takes_of(self, batch: Batch) -> int:
+        """How many messages of a batch may be sent now, from the first one on."""
+        count = min(batch.count, self.size - len(self._items))
+        if count <= 0 or self.bytes + len(batch.frames) <= self.max_bytes:
+            return max(0, count)
+        return max(0 if self._items else 1, min(count, batch.fitting(self.max_bytes - self.bytes)))
+
+    def get(self, packet_id: int) -> Inflight | InflightBatch | None:
         return self._items.get(packet_id)
 
     def add(self, packet_id: int, item: Inflight) -> None:
         self._items[packet_id] = item
         self.bytes += item.size
 
-    def add_run(self, run: InflightRun) -> None:
-        if run.left == 1:
-            self._items[run.first_id] = run
+    def add_batch(self, batch: InflightBatch) -> None:
+        if batch.left == 1:
+            self._items[batch.first_id] = batch
         else:
-            self._items.update(dict.fromkeys(run.ids, run))
-        self.bytes += len(run.frames)
+            self._items.update(dict.fromkeys(batch.ids, batch))
+        self.bytes += len(batch.messages.frames)
 
     def acknowledged(self, packet_ids: Iterable[int]) -> None:
         """Messages are done, but for those of QoS 2 whose handshake has gone on; unknown ones are ignored."""
         items = self._items
         if isinstance(packet_ids, range):
             packet_ids = self._acknowledged_in_order(packet_ids)
-        run: InflightRun | None = None
-        first = last = 0  # of the stretch of the run
+        batch: InflightBatch | None = None
+        first = last = 0  # of the stretch of the batch
         for packet_id in packet_ids:
             item = items.get(packet_id)
             if item is None or item.released:
                 continue
             del items[packet_id]
-            if isinstance(item, InflightRun):
-                if item is run and packet_id == last + 1:
+            if isinstance(item, InflightBatch):
+                if item is batch and packet_id == last + 1:
                     last = packet_id
                     continue
-                if run is not None:
-                    self._done(run, first, last)
-                run, first, last = item, packet_id, packet_id
+                if batch is not None:
+                    self._done(batch, first, last)
+                batch, first, last = item, packet_id, packet_id
             else:
                 self.bytes -= item.size
                 item.entry.settle()
-        if run is not None:
-            self._done(run, first, last)
+        if batch is not None:
+            self._done(batch, first, last)
         self._verify()
 
     def _acknowledged_in_order(self, packet_ids: range) -> range:
@@ -157,38 +163,38 @@ class Window:
         items = self._items
         first, end = packet_ids.start, packet_ids.stop
         while first < end:
-            run = items.get(first)
-            if not isinstance(run, InflightRun):
+            batch = items.get(first)
+            if not isinstance(batch, InflightBatch):
                 break
-            if len(run.frames) == run.size:  # one message, which needs no account of what is left
+            if batch.messages.count == 1:  # it needs no account of what is left
                 del items[first]
-                run.left = 0
-                self.bytes -= run.size
-                if run.receipt is not None:
-                    run.receipt.settle_run(run.frames, run.size)
+                batch.left = 0
+                self.bytes -= len(batch.messages.frames)
+                if batch.receipt is not None:
+                    batch.receipt.settle_batch(batch.messages, 0, 1)
                 first += 1
                 continue
-            if not run.begins_with(first):
+            if not batch.begins_with(first):
                 break
-            stop = min(end, first + run.left)
+            stop = min(end, first + batch.left)
             deque(map(items.__delitem__, range(first, stop)), 0)
-            run.next_id = stop
-            self._done(run, first, stop - 1)
+            batch.next_id = stop
+            self._done(batch, first, stop - 1)
             first = stop
         return range(first, end)
 
-    def _done(self, run: InflightRun, first: int, last: int) -> None:
-        """A stretch of a run is no longer among the items."""
+    def _done(self, batch: InflightBatch, first: int, last: int) -> None:
+        """A stretch of a batch is no longer among the items."""
         count = last + 1 - first
-        run.left -= count
-        self.bytes -= count * run.size
-        run.settle(first, count)
-        self._take_apart(run)
+        batch.left -= count
+        self.bytes -= batch.bytes_of(first, count)
+        batch.settle(first, count)
+        self._take_apart(batch)
 
     def complete(self, packet_id: int) -> None:
         """A message is done, whatever its QoS."""
         item = self._items.pop(packet_id)
-        if isinstance(item, InflightRun):
+        if isinstance(item, InflightBatch):
             self._done(item, packet_id, packet_id)
         else:
             self.bytes -= item.size
@@ -198,24 +204,24 @@ class Window:
     def release(self, packet_id: int) -> bool:
         """PUBREC has come; False when there is no such message."""
         item = self._items.get(packet_id)
-        if isinstance(item, InflightRun):  # the wrong answer to QoS 1; ended like the handshake it begins
+        if isinstance(item, InflightBatch):  # the wrong answer to QoS 1; ended like the handshake it begins
             item.left -= 1
-            item = self._items[packet_id] = Inflight(item.entry(packet_id, 1), item.size)
+            item = self._items[packet_id] = Inflight(item.entry(packet_id, 1), item.bytes_of(packet_id, 1))
         if item is None:
             return False
         item.released = True
         return True
 
-    def _take_apart(self, run: InflightRun) -> None:
-        """Keep what is left of a run on its own, once that is little."""
-        if run.scattered:
-            for packet_id in run.ids:
-                if self._items.get(packet_id) is run:
-                    part = run.part(packet_id, 1)
-                    self._items[packet_id] = InflightRun(part, run.size, packet_id, run.receipt, run.priority)
+    def _take_apart(self, batch: InflightBatch) -> None:
+        """Keep what is left of a batch on its own, once that is little."""
+        if batch.scattered:
+            for packet_id in batch.ids:
+                if self._items.get(packet_id) is batch:
+                    part = batch.part(packet_id, 1)
+                    self._items[packet_id] = InflightBatch(part, packet_id, batch.receipt, batch.priority)
 
-    def take_all(self) -> Iterator[tuple[Inflight | InflightRun, list[int]]]:
-        """Empty the window; answers what was under way, in order, with what is left of each run."""
+    def take_all(self) -> Iterator[tuple[Inflight | InflightBatch, list[int]]]:
+        """Empty the window; answers what was under way, in order, with what is left of each batch."""
         items, self._items = self._items, {}
         self.bytes = 0
         for item, group in groupby(items.items(), itemgetter(1)):
@@ -225,7 +231,7 @@ class Window:
         """What is under way and was not released, in order; it stays in the window."""
         found: list[Entry] = []
         for item, group in groupby(self._items.items(), itemgetter(1)):
-            if isinstance(item, InflightRun):
+            if isinstance(item, InflightBatch):
                 ids = [packet_id for packet_id, _ in group]
                 found += [item.entry(first_id, count) for first_id, count in consecutive(ids)]
             elif not item.released:
@@ -236,7 +242,7 @@ class Window:
     def unacknowledged_only(self) -> bool:
         """Whoever has sent these messages has no answer to them yet."""
         receipts = (
-            item.receipt if isinstance(item, InflightRun) else item.entry.receipt
+            item.receipt if isinstance(item, InflightBatch) else item.entry.receipt
             for item in self._items.values()
         )
         return all(receipt is not None and not receipt.is_void for receipt in receipts)
@@ -262,9 +268,11 @@ class Window:
     def take(self, packet_id: int) -> None:
         """Remove a message that has been, or will be, disposed of otherwise."""
         item = self._items.pop(packet_id)
-        self.bytes -= item.size
-        if isinstance(item, InflightRun):
+        if isinstance(item, InflightBatch):
             item.left -= 1
+            self.bytes -= item.bytes_of(packet_id, 1)
+        else:
+            self.bytes -= item.size
         self._verify()
 
     @property
@@ -281,11 +289,13 @@ class Window:
     def check(self) -> None:
         """Count all again that is counted as it changes. Raises: AssertionError, it was counted wrong."""
         self._verify()
-        size = sum(item.size for item in self._items.values())
+        size = 0
+        for packet_id, item in self._items.items():
+            size += item.bytes_of(packet_id, 1) if isinstance(item, InflightBatch) else item.size
         assert self.bytes == size, f"a window of {size} bytes counts {self.bytes}"
-        runs = Counter(item for item in self._items.values() if isinstance(item, InflightRun))
-        for run, left in runs.items():
-            assert run.left == left, f"a run with {left} messages left counts {run.left}"
+        batches = Counter(item for item in self._items.values() if isinstance(item, InflightBatch))
+        for batch, left in batches.items():
+            assert batch.left == left, f"a batch with {left} messages left counts {batch.left}"
 
     # identifiers ------------------------------------------------------------------------------
 

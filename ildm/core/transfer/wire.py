@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ildm.core.frames import frames_to_v311, frames_topic, id_offset, with_ids
+from ildm.core.frames import frames_to_v311, frames_topic
+from ildm.core.transfer.batch import Batch
 from ildm.core.transfer.disk_gate import DiskGate, Gated
 from ildm.core.transfer.message_ids import SentIds
 from ildm.core.transfer.share import Share
@@ -208,64 +209,60 @@ class Wire(Gated):
         if self.sent_counter is not None:
             self.counters[self.sent_counter] += count
 
-    def transmit_frames(self, frames: bytes, size: int, count: int) -> None:
-        """Write a run of QoS 0, or drop it when it is too large."""
-        local = frames
+    def pieces(self, batch: Batch) -> list[Batch]:
+        """The parts of a batch that can be written at once: all of it, if nothing has to be looked at."""
+        if batch.size:
+            return [batch]
+        as_is = self.rules is None and self.watch is None and self.version is Version.V5
+        fits = len(batch.frames) <= self.max_packet_size or batch.largest <= self.max_packet_size
+        return [batch] if as_is and fits else batch.runs()
+
+    def _passing(self, piece: Batch) -> Batch | None:
+        """A piece as it may pass, with the names of the neighbour; None: it was dropped, and counted."""
+        count, size = piece.count, piece.size
+        if not size:
+            return piece
+        passing = piece
         if self.rules is not None:
-            ruled = self.rules.outgoing.run(frames_topic(frames), frames, size)
+            ruled = self.rules.outgoing.run(frames_topic(piece.frames), piece.frames, size)
             if ruled is None:
                 self.drop(count, "rules")
-                return
+                return None
             _, frames, size = ruled
+            passing = Batch(frames, count, size)
         if size > self.max_packet_size:  # asked here, as what waited may be older than the connection
             self.drop(count, "too_large")
-            return
+            return None
         if self.version is not Version.V5:
-            frames = frames_to_v311(frames, size)
-        if self.watch is not None:
-            self.watch.wrote_run(local, len(local) // count, 0)
-        self.count_sent(count)
-        self._out.append(frames)
-        if not self._flushing:
-            self._flush_soon(len(frames))
+            frames = frames_to_v311(passing.frames, size)
+            passing = Batch(frames, count, len(frames) // count)
+        return passing
 
-    def transmit_mixed(self, frames: bytes, count: int, largest: int) -> bool:
-        """Write frames of QoS 0 as they are; False: each has to be looked at."""
-        as_is = self.rules is None and self.watch is None and self.version is Version.V5
-        if not as_is or largest > self.max_packet_size:
-            return False
-        self.count_sent(count)
-        self._out.append(frames)
-        if not self._flushing:
-            self._flush_soon(len(frames))
-        return True
+    def write_qos_0(self, batch: Batch) -> None:
+        """Write a batch of QoS 0, but for what is too large or may not pass."""
+        for piece in self.pieces(batch):
+            passing = self._passing(piece)
+            if passing is None:
+                continue
+            if self.watch is not None:
+                self.watch.wrote_run(piece.frames, piece.size, 0)
+            self.count_sent(piece.count)
+            self._out.append(passing.frames)
+            if not self._flushing:
+                self._flush_soon(len(passing.frames))
 
-    def write_run(
-        self, frames: bytes, size: int, first_id: int, receipt: Receipt | None, dup: bool = False
-    ) -> bool:
-        """Write a run of QoS 1 with consecutive identifiers; False when it was too large, and dropped."""
-        count = len(frames) // size
-        data = frames if self.version is Version.V5 else frames_to_v311(frames, size)
-        if self.rules is not None:
-            ruled = self.rules.outgoing.run(frames_topic(frames), frames, size)
-            if ruled is None:
-                self.drop(count, "rules")
-                if receipt is not None:
-                    receipt.settle_run(frames, size)
-                return False
-            data = ruled[1]
-        if len(data) // count > self.max_packet_size:
-            self.drop(count, "too_large")
+    def write_qos_1(self, piece: Batch, first_id: int, receipt: Receipt | None, dup: bool = False) -> bool:
+        """Write one of the :meth:`pieces` with consecutive identifiers; False when it was dropped."""
+        passing = self._passing(piece)
+        if passing is None:
             if receipt is not None:
-                receipt.settle_run(frames, size)
+                receipt.settle_batch(piece, 0, piece.count)
             return False
-        offset = id_offset(data)
-        if self._sent_ids is not None:  # to a neighbour, whose version is 5
-            place = (data[offset] << 8 | data[offset + 1]) - 1
-            self._tell_ids(receipt, place, count)
+        if self._sent_ids is not None:
+            self._tell_ids(receipt, piece.first_id - 1, piece.count)
         if self.watch is not None:
-            self.watch.wrote_run(frames, size, first_id)
-        self.write(with_ids(data, len(data) // count, offset, first_id, dup))
+            self.watch.wrote_run(piece.frames, piece.size, first_id)
+        self.write(passing.with_ids(first_id, dup))
         return True
 
     def send_with_id(self, entry: Entry, packet_id: int | None, dup: bool = False) -> int:

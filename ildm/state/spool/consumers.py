@@ -23,6 +23,7 @@ from ildm.state.spool.records import (
     RecordHead,
     decode_record,
     decode_targets,
+    share_of,
 )
 from ildm.state.spool.segments import Receiver, Segment
 from ildm.state.spool.walk import DAMAGE, TAIL, walk
@@ -93,11 +94,16 @@ class Hand:
         self.segment = segment
         self.messages = self.left = messages
         self.size = size
-        """Of one message."""
+        """Bytes of all."""
         self.written = written
         self.freed = 0
         """One bit for each message, from the lowest."""
         self.notes: dict[int, int] | None = None
+
+    @property
+    def bytes(self) -> int:
+        """Of what is left."""
+        return share_of(self.size, self.messages, self.left)
 
 
 class _Found(NamedTuple):
@@ -185,7 +191,7 @@ class FileConsumer(Receiver):
         self.messages += messages
         self.bytes += size
         segment.takes(self, messages, size)
-        self.hands[lsn] = Hand(segment, messages, size // messages, written)
+        self.hands[lsn] = Hand(segment, messages, size, written)
         if self.beyond_messages:
             self._ordered = False
             passed = self._passed
@@ -213,32 +219,20 @@ class FileConsumer(Receiver):
         """Take a record in hand; answers the bytes of what is left of it."""
         head = found.head
         lsn, messages = head.lsn, head.messages
-        each = (len(found.entry) - found.begin) // messages
-        hand = Hand(found.segment, messages, each, head.written)
+        hand = Hand(found.segment, messages, len(found.entry) - found.begin, head.written)
         hand.freed = self._partial.pop(lsn, 0)
         hand.left -= hand.freed.bit_count()
         hand.notes = self._notes.pop(lsn, None)
         if self.hands and lsn < next(reversed(self.hands)):
             self._ordered = False
         self.hands[lsn] = hand
-        self._advance(found, hand.left, hand.left * each)
+        size = hand.bytes
+        self._advance(found, hand.left, size)
         record = self._spool.record(found.entry, head, found.begin)
         for first, count in _stretches(hand):
-            whole = count == messages
-            begin = first * each
-            answer.append(
-                Stored(
-                    lsn,
-                    first,
-                    record
-                    if whole
-                    else record._replace(frames=record.frames[begin : begin + count * each], messages=count),
-                    found.qos,
-                    found.priority,
-                    hand.notes.get(first) if hand.notes else None,
-                )
-            )
-        return hand.left * each
+            note = hand.notes.get(first) if hand.notes else None
+            answer.append(Stored(lsn, first, record.part(first, count), found.qos, found.priority, note))
+        return size
 
     def _advance(self, found: _Found, messages: int, size: int) -> None:
         """So much is not beyond any more, and the cursor is behind it."""
@@ -263,14 +257,16 @@ class FileConsumer(Receiver):
             count = (places & ~hand.freed).bit_count()
             hand.freed |= places
         self._spool.counters["spool_freed"] += count
+        size = hand.bytes
         hand.left -= count
+        size -= hand.bytes
         if not hand.left:
             del self.hands[lsn]
             if not self.hands:
                 self._ordered = True
         elif hand.notes:
             hand.notes = {place: value for place, value in hand.notes.items() if not hand.freed >> place & 1}
-        self._loses(hand.segment, count, count * hand.size)
+        self._loses(hand.segment, count, size)
 
     def _loses(self, segment: Segment, messages: int, size: int) -> None:
         self.messages -= messages
@@ -313,7 +309,7 @@ class FileConsumer(Receiver):
                 freed = self._partial.pop(found.head.lsn, 0)
                 self._notes.pop(found.head.lsn, None)
                 left = found.head.messages - freed.bit_count()
-                bytes_ = left * ((len(found.entry) - found.begin) // found.head.messages)
+                bytes_ = share_of(len(found.entry) - found.begin, found.head.messages, left)
                 if oldest is None:
                     oldest = found.head.written
                 self._advance(found, left, bytes_)
@@ -393,7 +389,7 @@ class FileConsumer(Receiver):
             return
         held = [hand for hand in self.hands.values() if hand.segment is segment]
         missing = cell[0] - sum(hand.left for hand in held)
-        size = cell[1] - sum(hand.left * hand.size for hand in held)
+        size = cell[1] - sum(hand.bytes for hand in held)
         if missing > 0:
             self.beyond_messages -= missing
             self.beyond_bytes -= size

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ildm.core.counters import Counters
-from ildm.core.spool import Identity, Waiting
+from ildm.core.spool import Identity, Record, Waiting
 from ildm.regular import open_regular
 from ildm.state.spool.disk import File, OsFile
 from ildm.state.spool.fate import Fate
@@ -93,7 +93,7 @@ def _of_segment(
             )
             if freed is not None:
                 ways |= {place: qos for place in range(head.messages) if not freed >> place & 1}
-        size = (len(entry) - begin) // head.messages
+        record = Record(entry[begin:], head.messages, None, mixed=head.mixed)
         identity = Identity(names.get(head.origin, "?"), head.number) if head.origin else None
         yield (
             head.lsn,
@@ -103,7 +103,7 @@ def _of_segment(
                     place,
                     head.written,
                     qos,
-                    entry[begin + place * size : begin + (place + 1) * size],
+                    record.part(place, 1).frames,
                     identity,
                     head.expires,
                 )

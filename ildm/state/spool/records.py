@@ -41,6 +41,8 @@ MOST_SEGMENTS = 1 << 47
 """No segment has this number or a higher one."""
 MOST = 1 << 20
 """Messages in a record, at most."""
+MIXED = 1 << 31
+"""Beside the number of messages in a record: their frames are not all of one length and topic."""
 
 
 class Kind(IntEnum):
@@ -138,6 +140,13 @@ class RecordHead(NamedTuple):
     origin: int
     again: int
     messages: int
+    mixed: bool
+    """The frames are not all of one length and topic."""
+
+
+def share_of(size: int, messages: int, left: int) -> int:
+    """Bytes that ``left`` of the messages of a record count for; all together they are ``size``."""
+    return size * left // messages
 
 
 def encode_targets(deliveries: Iterable[tuple[int, Delivery]]) -> bytes:
@@ -154,6 +163,7 @@ def encode_record(
     origin: int,
     again: int,
     messages: int,
+    mixed: bool,
     targets: bytes,
 ) -> bytes:
     """The body of a RECORD without the frames, which follow it."""
@@ -169,7 +179,7 @@ def encode_record(
             again_number,
             origin,
             again,
-            messages,
+            messages | MIXED if mixed else messages,
             len(targets) // _TARGET_SIZE,
         )
         + targets
@@ -179,19 +189,18 @@ def encode_record(
 def decode_record(entry: bytes) -> tuple[RecordHead, bytes, int]:
     """The head, the targets still encoded, and where the frames begin in the entry."""
     try:
-        _, _, *head, count = _RECORD.unpack_from(entry)
+        _, _, *head, messages, count = _RECORD.unpack_from(entry)
     except struct.error as error:
         raise DamageError(str(error)) from error
     begin = _RECORD.size + count * _TARGET.size
-    read = RecordHead(*head)
-    size = len(entry) - begin
-    if size < 0 or not 0 < read.messages <= MOST or size % read.messages or read.lsn > HIGHEST:
+    read = RecordHead._make((*head, messages & ~MIXED, bool(messages & MIXED)))
+    if read.lsn > HIGHEST or not _possible(len(entry) - begin, messages):
         raise DamageError("a record that contradicts itself")
     return read, entry[_RECORD.size : begin], begin
 
 
 def decode_share(entry: bytes) -> tuple[int, int, int, bytes, float]:
-    """What is to be known of a record to find who waits for it: its LSN, how many messages, the bytes of one,
+    """What is to be known of a record to find who waits for it: its LSN, how many messages, the bytes of all,
     the targets still encoded, and when it was written."""
     try:
         lsn, written, messages, count = _unpack_share(entry)
@@ -199,9 +208,15 @@ def decode_share(entry: bytes) -> tuple[int, int, int, bytes, float]:
         raise DamageError(str(error)) from error
     begin = _RECORD_HEAD + count * _TARGET_SIZE
     size = len(entry) - begin
-    if size < 0 or not 0 < messages <= MOST or size % messages or lsn > HIGHEST:
+    if lsn > HIGHEST or not _possible(size, messages):
         raise DamageError("a record that contradicts itself")
-    return lsn, messages, size // messages, entry[_RECORD_HEAD:begin], written
+    return lsn, messages & ~MIXED, size, entry[_RECORD_HEAD:begin], written
+
+
+def _possible(size: int, messages: int) -> bool:
+    """Whether so many messages, as they are written in a record, have so many bytes."""
+    count = messages & ~MIXED
+    return 0 < count <= MOST and size >= 0 and (messages != count or not size % count)
 
 
 def guess_head(data: bytes, at: int) -> tuple[int, int, bytes] | None:
@@ -210,6 +225,7 @@ def guess_head(data: bytes, at: int) -> tuple[int, int, bytes] | None:
         lsn, _, messages, count = _unpack_share(data, at)
     except struct.error:
         return None
+    messages &= ~MIXED
     targets = data[at + _RECORD_HEAD : at + _RECORD_HEAD + count * _TARGET_SIZE]
     plausible = 0 < messages <= MOST and count > 0 and len(targets) == count * _TARGET_SIZE
     return (lsn, messages, targets) if plausible else None

@@ -48,6 +48,7 @@ from ildm.state.spool.records import (
     decode_targets,
     guess_head,
     salt_of,
+    share_of,
 )
 from ildm.state.spool.segments import MISPLACED, MOVED, NEW, Segment, name_of, number_of
 from ildm.state.spool.walk import DAMAGE, TAIL, Found, Read, data_ends, walk
@@ -88,7 +89,7 @@ class Recovered:
 
 
 Taken = tuple[int, int, int, bytes, float]
-"""Of a record: LSN, messages, bytes of one, targets still encoded, Unix time at which it was written."""
+"""Of a record: LSN, messages, bytes of all, targets still encoded, Unix time at which it was written."""
 MakeConsumer = Callable[[str, int], FileConsumer]
 MOST_NUMBERS = 1 << 31
 """No spool gives so many to consumers and origins: what says so is damaged."""
@@ -492,7 +493,7 @@ class Recovery:
                 group = groups[targets] = _Share(lsn, written)
             group.last = lsn
             group.messages += messages
-            group.bytes += messages * size
+            group.bytes += size
         shares: dict[int, _Share] = {}
         for encoded, group in groups.items():
             for number in self.targets(encoded):
@@ -512,7 +513,7 @@ class Recovery:
                 if left:
                     cell = cells.setdefault(number, [0, 0])
                     cell[0] += left
-                    cell[1] += left * size
+                    cell[1] += share_of(size, messages, left)
 
     def unlisted(self, number: int, lsn: int) -> bool:
         """Whether the newest checkpoint, by not naming a consumer, says that it has done with a record."""

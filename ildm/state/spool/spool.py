@@ -225,7 +225,7 @@ class FileSpool(Owner):
         return list(self._consumers)
 
     def append(self, record: Record, deliveries: Iterable[Delivery]) -> int:
-        frames, messages, identity, turn, expires, again = record
+        frames, messages, identity, turn, expires, again, mixed = record
         assert 0 < messages <= MOST
         log = self.segments
         segment = log.segments[-1]  # nearly always there is room, and a write is due: no call is needed
@@ -249,7 +249,7 @@ class FileSpool(Owner):
         offset, size = segment.end, len(frames)
         segment.put(
             encode_record(
-                lsn, written, expires, turn, number, again_number, origin, again_by, messages, targets
+                lsn, written, expires, turn, number, again_number, origin, again_by, messages, mixed, targets
             ),
             frames,
         )
@@ -300,7 +300,7 @@ class FileSpool(Owner):
             segment.put(name)  # what it stands for is worth more than one flipped bit
 
     def record(self, entry: bytes, head: RecordHead, begin: int) -> Record:
-        _, _, expires, turn, number, again_number, origin, again, messages = head
+        _, _, expires, turn, number, again_number, origin, again, messages, mixed = head
         return Record(
             entry[begin:],
             messages,
@@ -308,6 +308,7 @@ class FileSpool(Owner):
             turn,
             expires,
             Identity(self.name(again), again_number) if again else None,
+            mixed,
         )
 
     def name(self, number: int) -> str:

@@ -10,6 +10,7 @@ from ildm.config import Address
 from ildm.mqtt import Disconnect, Property, Publish, ReasonCode, Version
 from ildm.testing.virtual.broker import Broker
 from ildm.testing.virtual.world import World
+from tests.support.senders import like
 from tests.support.site import Site, row
 
 
@@ -91,7 +92,7 @@ def test_what_the_broker_has_of_what_it_was_given(world: World, qos: int, plain:
             message = Publish(topic="t", payload=b"x", qos=qos, packet_id=1 if qos else None)
             if plain and qos < 2:
                 frame = message.encode(Version.V5)
-                injector.send_frames(2 * frame, len(frame), 0, None)
+                injector.send_batch(like(2 * frame, len(frame)), 0, None)
             else:
                 injector.publish(message, 0, None, None)
                 injector.publish(message.copy(), 0, None, None)

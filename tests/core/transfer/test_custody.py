@@ -13,6 +13,7 @@ from ildm.core.transfer.inbound import Inbound
 from ildm.mqtt import ProtocolViolation, PubAck, Publish, PubRec, Version, decode
 from ildm.testing.virtual.world import World
 from tests.support.publishing import TOPICS, publish
+from tests.support.senders import like
 from tests.support.site import Site, row
 
 
@@ -222,13 +223,13 @@ def run(first_id: int, count: int) -> bytes:
 
 def test_more_than_the_credit_ends_the_session() -> None:
     inbound = Answers(limit=10).inbound
-    inbound.take_run(run(1, 8), 9)
+    inbound.take_batch(like(run(1, 8), 9))
     assert inbound.take(20, 2, False, 10)
     assert inbound.take(21, 1, False, 10)
     for take in (
         lambda: inbound.take(22, 1, False, 10),
         lambda: inbound.take(22, 2, False, 10),
-        lambda: inbound.take_run(run(30, 1), 9),
+        lambda: inbound.take_batch(like(run(30, 1), 9)),
     ):
         with pytest.raises(ProtocolViolation, match="granted"):
             take()
@@ -248,30 +249,30 @@ def test_the_credit_in_bytes_lets_one_message_pass_however_large() -> None:
     inbound.settle(1)
     assert inbound.take(2, 1, False, 60)
     with pytest.raises(ProtocolViolation, match="granted"):
-        inbound.take_run(run(5, 5), 9)
+        inbound.take_batch(like(run(5, 5), 9))
 
 
 def test_an_identifier_in_use_is_refused() -> None:
     inbound = Answers().inbound
-    inbound.take_run(run(1, 3), 9)
+    inbound.take_batch(like(run(1, 3), 9))
     with pytest.raises(ProtocolViolation, match="in use"):
         inbound.take(2, 1, False, 10)
     with pytest.raises(ProtocolViolation, match="in use"):
-        inbound.take_run(run(3, 2), 9)
+        inbound.take_batch(like(run(3, 2), 9))
     with pytest.raises(ProtocolViolation, match="in use"):
-        inbound.take_run(run(3, 1), 9)
+        inbound.take_batch(like(run(3, 1), 9))
     with pytest.raises(ProtocolViolation, match="in use"):
-        inbound.take_run(run(5, 1) * 2, 9)
+        inbound.take_batch(like(run(5, 1) * 2, 9))
 
 
 def test_answers_are_withheld_while_a_queue_is_full() -> None:
     answers = Answers()
     inbound = answers.inbound
-    inbound.take_run(run(1, 3), 9)
+    inbound.take_batch(like(run(1, 3), 9))
     inbound.take(4, 2, False, 10)
     inbound.receipt.hold("one")
     inbound.receipt.hold("other")
-    inbound.receipt.settle_run(run(1, 3), 9)
+    inbound.receipt.settle_batch(like(run(1, 3), 9), 0, 3)
     inbound.receipt.settle(4)
     inbound.receipt.release("one")
     assert answers.written == []
@@ -283,15 +284,15 @@ def test_a_receipt_of_an_earlier_life_answers_nothing() -> None:
     answers = Answers()
     inbound = answers.inbound
     old = inbound.receipt
-    inbound.take_run(run(1, 3), 9)
+    inbound.take_batch(like(run(1, 3), 9))
     inbound.reset()
-    inbound.take_run(run(1, 2), 9)
-    old.settle_run(run(1, 3), 9)
+    inbound.take_batch(like(run(1, 2), 9))
+    old.settle_batch(like(run(1, 3), 9), 0, 3)
     old.settle(1)
     old.hold("x")
     assert answers.written == []
     assert inbound.unacknowledged == 2
-    inbound.receipt.settle_run(run(1, 2), 9)
+    inbound.receipt.settle_batch(like(run(1, 2), 9), 0, 2)
     assert answers.written == [PubAck(packet_id=1), PubAck(packet_id=2)]
 
 

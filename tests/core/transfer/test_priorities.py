@@ -15,7 +15,7 @@ from ildm.core.transfer.sender import Sender
 from ildm.mqtt import PingReq, PingResp, PubAck, Publish, Version
 from ildm.testing.virtual.world import World
 from tests.support.examples import examples
-from tests.support.senders import Sink, Source, make, opened
+from tests.support.senders import Sink, Source, like, make, opened
 from tests.support.site import plugin, row
 
 
@@ -33,7 +33,7 @@ def send(sender: Sender, number: int, qos: int, priority: int, source: Source | 
 
 def send_run(sender: Sender, first: int, count: int, qos: int, priority: int) -> None:
     frames = run_of(first, count, qos)
-    sender.send_frames(frames, len(frames) // count, None, None, priority)
+    sender.send_batch(like(frames, len(frames) // count), None, None, priority)
 
 
 def sent(sink: Sink) -> list[int]:
@@ -94,8 +94,8 @@ def test_the_lowest_priority_is_dropped_first(world: World) -> None:
     send_run(sender, 2, 2, 0, -1)
     send(sender, 4, 1, 7)
     send(sender, 5, 0, 0)
-    send(sender, 6, 0, 0)  # the run of QoS 0 goes, as one
-    assert counters == {"link_dropped_overflow_qos0": 2}
+    send(sender, 6, 0, 0)  # the first of the batch of QoS 0 goes
+    assert counters == {"link_dropped_overflow_qos0": 1}
     send(sender, 7, 0, 7)
     send(sender, 8, 0, 7)
     assert counters == {"link_dropped_overflow_qos0": 2, "link_dropped_overflow_qos1": 1}

@@ -19,8 +19,9 @@ from ildm.core.frames import (
     with_ids,
 )
 from ildm.core.local.actions import Action, client_actions
+from ildm.core.transfer.batch import Batch
 from ildm.core.transfer.inbound import Inbound
-from ildm.core.transfer.qos1 import acknowledged_ids, acknowledgements
+from ildm.core.transfer.qos1 import acknowledged_ids
 from ildm.core.transfer.window import consecutive
 from ildm.mqtt import (
     Framer,
@@ -269,12 +270,13 @@ def test_runs_are_remembered_as_their_messages_would_be(runs: list[tuple[int, in
         messages = [Publish(topic="t", payload=b"x", qos=1, packet_id=first_id + i) for i in range(count)]
         frames = b"".join(message.encode(Version.V5) for message in messages)
         assert all(single.take(first_id + i, 1, False, len(frames) // count) for i in range(count))
-        together.take_run(frames, len(frames) // count)
+        batch = Batch(frames, count, len(frames) // count)
+        together.take_batch(batch)
         assert (single.unacknowledged, single.unacknowledged_bytes) == (count, len(frames))
         assert (together.unacknowledged, together.unacknowledged_bytes) == (count, len(frames))
         for i in range(count):
             single.settle(first_id + i)
-        together.settle_run(frames, len(frames) // count)
+        together.settle_batch(batch)
         assert (single.unacknowledged_bytes, together.unacknowledged_bytes) == (0, 0)
         assert b"".join(together_written) == b"".join(written)
     for packet_id in range(1, 100):
@@ -287,6 +289,6 @@ def test_runs_are_remembered_as_their_messages_would_be(runs: list[tuple[int, in
 
 def test_answers_to_a_run() -> None:
     frames = b"".join(Publish(topic="t", qos=1, packet_id=i).encode(Version.V5) for i in (255, 256, 7))
-    ids, answers = acknowledgements(frames, len(frames) // 3)
+    ids, answers = Batch(frames, 3, len(frames) // 3).acknowledgements()
     assert list(ids) == [255, 256, 7]
     assert answers == b"\x40\x02\x00\xff\x40\x02\x01\x00\x40\x02\x00\x07"

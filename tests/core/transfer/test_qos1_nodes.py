@@ -10,6 +10,7 @@ import pytest
 from ildm.mqtt import Property, PubAck, Publish, Subscribe, Subscription, Version
 from ildm.testing.virtual.world import World
 from tests.support.odd_brokers import before_brokers
+from tests.support.senders import like
 from tests.support.site import Site, row
 
 
@@ -154,7 +155,7 @@ def test_acknowledgements_of_the_broker_cut_anywhere(world: World, cut: int, spe
     assert session.version is (Version.V5 if speaks_5 else Version.V311)
     frames = chunk("t", 0, 40, Version.V5)
     session.transport.other.endpoint.data_received = lambda data: None  # type: ignore[union-attr]
-    site.node.injector.send_frames(frames, len(frames) // 40, 0, None)
+    site.node.injector.send_batch(like(frames, len(frames) // 40), 0, None)
     world.run(0)
     first = min(sender._window._items)
     form = b"\x40\x03%b\x10" if speaks_5 and cut % 2 else b"\x40\x02%b"

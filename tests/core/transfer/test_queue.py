@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ildm.core.transfer.batch import batch_of
 from ildm.core.transfer.inbound import Inbound, NeighborReceipt
-from ildm.core.transfer.queue import Backlog, Entry, RunEntry
+from ildm.core.transfer.queue import Backlog, BatchEntry, Entry
 from ildm.mqtt import Publish, Version
 from tests.support.examples import examples
 
@@ -51,11 +52,10 @@ class Model:
             if (len(free) <= messages and sum(item.size for item in free) <= size) or not may_go:
                 return gone
             worst = min(may_go, key=lambda item: (item.priority, item.qos > 0, item.place, item.number))
-            victims = [worst] if worst.run else self.entry(worst.entry)
-            if len(victims) == len(free):
+            if len(free) == 1:
                 return gone
-            self.forget(victims)
-            gone += [item.number for item in victims]
+            self.forget([worst])
+            gone.append(worst.number)
 
 
 class Pair:
@@ -78,21 +78,20 @@ class Pair:
         receipt = NeighborReceipt(self.inbound) if unacknowledged else None
         if kind == "one":
             message = Publish(topic="t", payload=b"%05d" % first, qos=1, packet_id=1)
-            entry = Entry(b"", 1, message, 1, None, receipt, priority)
+            entry = Entry(message, 1, None, receipt, priority)
             self.count = first + 1
             count = 1
         elif kind == "run":
             frames = b"".join(frame(first + i, 1) for i in range(count))
-            entry = RunEntry(frames, count, receipt, priority)
+            entry = BatchEntry(batch_of(frames, count), receipt, priority)
         else:
-            entry = Entry(
-                b"".join(frame(first + i, 0) for i in range(count)), count, None, 0, None, None, priority
-            )
+            frames = b"".join(frame(first + i, 0) for i in range(count))
+            entry = BatchEntry(batch_of(frames, count), None, priority)
             unacknowledged = False
         self.entries[first] = entry
         qos = 0 if kind == "frames" else 1
         items = [
-            Item(priority, place, first + i, first, kind == "run", qos, unacknowledged, entry.size // count)
+            Item(priority, place, first + i, first, kind != "one", qos, unacknowledged, entry.size // count)
             for i in range(count)
         ]
         return entry, items
@@ -118,7 +117,7 @@ class Pair:
         first = self.model.items[0]
         entry = self.backlog.first
         assert entry is self.entries[first.entry]
-        count = min(most, entry.count) if isinstance(entry, RunEntry) else entry.count
+        count = min(most, entry.count) if isinstance(entry, BatchEntry) else entry.count
         self.model.forget(self.model.items[:count])
         self.backlog.remove(count)
 
@@ -170,9 +169,9 @@ def frame(number: int, qos: int) -> bytes:
 def numbers(entry: Entry) -> list[int]:
     if entry.message is not None:
         return [int(entry.message.payload)]
-    frames = entry.waiting_frames
-    size = len(frames) // entry.count
-    return [int(frames[i + size - 5 : i + size]) for i in range(0, len(frames), size)]
+    assert isinstance(entry, BatchEntry)
+    batch = entry.batch
+    return [int(batch.part(place, 1).frames[-5:]) for place in range(batch.count)]
 
 
 ENTRY = st.tuples(
@@ -245,7 +244,7 @@ def test_what_nobody_waits_for_any_longer_keeps_its_place(entries: list[Any]) ->
 def test_only_what_has_something_to_overtake_does() -> None:
     backlog = Backlog()
     entries = [
-        Entry(frame(i, 0), 1, None, 0, None, None, priority) for i, priority in enumerate((0, 5, 5, 0, 7))
+        BatchEntry(batch_of(frame(i, 0), 1), None, priority) for i, priority in enumerate((0, 5, 5, 0, 7))
     ]
     found = []
     for entry in entries:

@@ -23,7 +23,7 @@ SMALL = QueueLimits(messages=4, bytes=1 << 20, overflow="block")
 
 
 def entry(name: str, qos: int = 1) -> Entry:
-    return Entry(b"", 1, Publish(topic=name, qos=qos, packet_id=7 if qos else None), qos, None)
+    return Entry(Publish(topic=name, qos=qos, packet_id=7 if qos else None), qos, None)
 
 
 class Parts:

@@ -8,21 +8,23 @@ from ildm.config import LinkConfig
 from ildm.core.counters import Counters
 from ildm.core.link.interest import Heard
 from ildm.core.local.unanswered import Unanswered
+from ildm.core.transfer.batch import Batch
 from ildm.core.transfer.inbound import Inbound
-from ildm.core.transfer.queue import Backlog, Entry, RunEntry
-from ildm.core.transfer.window import Inflight, InflightRun, Window
+from ildm.core.transfer.queue import Backlog, BatchEntry
+from ildm.core.transfer.window import Inflight, InflightBatch, Window
 from ildm.mqtt import Publish, Version
 
 FRAMES = b"".join(
     Publish(topic="t", payload=b"x", qos=1, packet_id=packet_id).encode(Version.V5) for packet_id in (1, 2, 3)
 )
 SIZE = len(FRAMES) // 3
+BATCH = Batch(FRAMES, 3, SIZE)
 
 
 def window() -> Window:
     made = Window(10)
-    made.add_run(InflightRun(FRAMES, SIZE, 1))
-    made.add(4, Inflight(Entry(FRAMES[:SIZE], 1, None, 1, None, None, 0), SIZE))
+    made.add_batch(InflightBatch(BATCH, 1))
+    made.add(4, Inflight(BatchEntry(BATCH.part(0, 1)), SIZE))
     return made
 
 
@@ -42,7 +44,7 @@ def inbound() -> Inbound:
 
 def queue() -> Backlog:
     made = Backlog()
-    made.append(RunEntry(FRAMES, 3))
+    made.append(BatchEntry(BATCH))
     return made
 
 
@@ -56,12 +58,12 @@ def test_a_window_that_counts_wrong_is_found() -> None:
         made.acknowledged(range(1, 5))
 
 
-def test_a_run_that_counts_wrong_is_found() -> None:
+def test_a_batch_that_counts_wrong_is_found() -> None:
     made = window()
     run = made.get(1)
-    assert isinstance(run, InflightRun)
+    assert isinstance(run, InflightBatch)
     run.left -= 1
-    with pytest.raises(AssertionError, match="a run with 3 messages left counts 2"):
+    with pytest.raises(AssertionError, match="a batch with 3 messages left counts 2"):
         made.check()
 
 

@@ -17,7 +17,8 @@ from ildm.core.frames import (
     with_ids,
 )
 from ildm.core.local.ack_gate import PASSED, GateScanner
-from ildm.core.transfer.qos1 import PUBACK, acknowledged_ids, acknowledgements
+from ildm.core.transfer.batch import Batch
+from ildm.core.transfer.qos1 import PUBACK, acknowledged_ids
 from ildm.mqtt import Framer, MqttError, PacketType, PubAck, Publish, Version, decode, decode_varint
 from tests.fuzz.engine import Known, Target
 from tests.fuzz.mutator import mutate_stream
@@ -157,7 +158,7 @@ def check_conversions(
             packet.packet_id, packet.dup = 65_536 - count + at, True
             assert again[at * size : (at + 1) * size] == packet.encode(Version.V5)
             packet.packet_id, packet.dup = at + 1, False
-        ids, answer = acknowledgements(numbered, size)
+        ids, answer = Batch(numbered, count, size).acknowledgements()
         assert list(ids) == list(range(1, count + 1))
         assert answer == b"".join(PubAck(packet_id=n).encode(Version.V5) for n in ids)
         plain, plain_size = frames_to_qos_0(numbered, size)

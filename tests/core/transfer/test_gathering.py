@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from ildm.api import Peer
 from ildm.core.frames import runs_of
 from ildm.core.link.control import ALGORITHM
+from ildm.core.transfer.batch import Batch, batch_of
 from ildm.mqtt import Publish, Subscribe, Subscription, Version
 from ildm.testing.virtual.world import World
 from ildm_algorithms.pf import PublicationFlooding
@@ -125,15 +126,19 @@ def test_what_an_algorithm_does_about_a_later_packet_of_the_chunk_comes_later() 
     assert b.broker.topics() == ["t/1", "t/2", "told", "t/4"]
 
 
-def frames(*sizes: int) -> tuple[bytes, int, int]:
-    made = [Publish(topic=f"t/{n}", payload=bytes(size)).encode(Version.V5) for n, size in enumerate(sizes)]
-    return b"".join(made), len(made), max(map(len, made))
+def batch(*sizes: int, qos: int = 0) -> Batch:
+    packet_id = 1 if qos else None
+    made = [
+        Publish(topic=f"t/{n}", payload=bytes(size), qos=qos, packet_id=packet_id).encode(Version.V5)
+        for n, size in enumerate(sizes)
+    ]
+    return batch_of(b"".join(made), len(made))
 
 
 def test_what_cannot_go_at_once_waits_message_by_message() -> None:
     world = World()
     sender, counters = make(world, messages=3)
-    sender.send_mixed(*frames(10, 20, 30, 40, 50))
+    sender.send_batch(batch(10, 20, 30, 40, 50))
     assert sender.queue.messages == 3
     assert counters["link_dropped_overflow_qos0"] == 2
     sink = opened(sender)
@@ -146,8 +151,8 @@ def test_one_that_is_too_large_does_not_take_others_with_it() -> None:
     world = World()
     sender, counters = make(world)
     sink = opened(sender, max_packet_size=150)
-    sender.send_mixed(*frames(10, 200, 20))
-    sender.send_mixed(*frames(30, 140))
+    sender.send_batch(batch(10, 200, 20))
+    sender.send_batch(batch(30, 140))
     world.run(0)
     assert [len(packet.payload) for packet in sink.packets()] == [10, 20, 30, 140]
     assert counters["link_dropped_too_large"] == 1
@@ -156,8 +161,8 @@ def test_one_that_is_too_large_does_not_take_others_with_it() -> None:
 def test_a_run_that_cannot_go_at_once_waits_as_one() -> None:
     world = World()
     sender, _ = make(world)
-    run, count, size = frames(10)
-    sender.send_mixed(run * 500, 500 * count, size)
+    run = batch(10).frames
+    sender.send_batch(Batch(500 * run, 500, len(run)))
     assert len(sender.take_all()) == 1
 
 
@@ -166,7 +171,7 @@ def test_what_goes_at_once_is_one_write_in_the_version_of_the_far_end(far: dict[
     world = World()
     sender, _ = make(world)
     sink = opened(sender, **far)
-    sender.send_mixed(*frames(10, 200, 20))
+    sender.send_batch(batch(10, 200, 20))
     world.run(0)
     assert len(sink.writes) == 1
     found = [(packet.topic, len(packet.payload)) for packet in sink.packets(sender.wire.version)]

@@ -1,0 +1,196 @@
+"""Messages that came together, as one thing on their way through router, custody, sender and window."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ildm.core.frames import (
+    PUBLISH,
+    frames_to_qos_0,
+    id_offset,
+    packet_ids,
+    publish_run,
+    runs_of,
+    with_ids,
+)
+from ildm.mqtt import frame_bounds
+
+DUP_QOS_1 = 0x3A
+"""First byte of a PUBLISH of QoS 1 that was sent before (MQTT-3.3.1-1)."""
+
+
+class Batch:
+    """PUBLISH frames of MQTT 5, all of QoS 0 or all of QoS 1, without properties, DUP and RETAIN.
+
+    Args:
+        frames: one after the other.
+        count: how many.
+        size: bytes of each, where all have one topic and one length; 0: they differ.
+    """
+
+    __slots__ = ("_places", "_starts", "count", "frames", "size")
+
+    def __init__(self, frames: bytes, count: int, size: int) -> None:
+        self.frames = frames
+        self.count = count
+        self.size = size
+        self._starts: list[int] | None = None
+        """Where each begins, and at last where all end; made when somebody asks."""
+        self._places: list[int] | None = None
+        """Where the packet identifier of each is."""
+
+    def __len__(self) -> int:
+        return len(self.frames)
+
+    @property
+    def qos(self) -> int:
+        return 0 if self.frames[0] == PUBLISH else 1
+
+    # messages of it ---------------------------------------------------------------------------
+
+    def _bounds(self) -> list[int]:
+        starts = self._starts
+        if starts is None:
+            starts, pos, frames = [0], 0, self.frames
+            while pos < len(frames):
+                pos = frame_bounds(frames, pos)[1]
+                starts.append(pos)
+            self._starts = starts
+        return starts
+
+    def start(self, place: int) -> int:
+        """Offset of the message at a place; of the one beyond the last: where all end."""
+        return place * self.size if self.size else self._bounds()[place]
+
+    def bytes_of(self, first: int, count: int) -> int:
+        """Bytes of ``count`` messages from a place on."""
+        size = self.size
+        return count * size if size else self.start(first + count) - self.start(first)
+
+    def part(self, first: int, count: int) -> Batch:
+        """``count`` messages from a place on."""
+        if count == self.count:
+            return self
+        begin, end = self.start(first), self.start(first + count)
+        return Batch(self.frames[begin:end], count, end - begin if count == 1 else self.size)
+
+    def fitting(self, size: int) -> int:
+        """How many from the first one on have so many bytes together, or fewer."""
+        if len(self.frames) <= size:
+            return self.count
+        if self.size:
+            return max(0, size // self.size)
+        starts = self._bounds()
+        count = 0
+        while starts[count + 1] <= size:
+            count += 1
+        return count
+
+    def runs(self) -> list[Batch]:
+        """The same as batches of like frames."""
+        if self.size:
+            return [self]
+        return [Batch(frames, len(frames) // size, size) for frames, size in runs_of(self.frames)]
+
+    @property
+    def largest(self) -> int:
+        """Bytes of the largest message."""
+        if self.size:
+            return self.size
+        starts = self._bounds()
+        return max(starts[i + 1] - starts[i] for i in range(self.count))
+
+    def at_qos_0(self) -> Batch:
+        """The same messages at QoS 0."""
+        if not self.qos:
+            return self
+        if self.size:
+            frames, size = frames_to_qos_0(self.frames, self.size)
+            return Batch(frames, self.count, size)
+        return Batch(
+            b"".join([frames_to_qos_0(run.frames, run.size)[0] for run in self.runs()]), self.count, 0
+        )
+
+    # packet identifiers, of QoS 1 ----------------------------------------------------------------
+
+    def _id_places(self) -> list[int]:
+        places = self._places
+        if places is None:
+            starts, frames = self._bounds(), self.frames
+            places = []
+            for i in range(self.count):
+                at = starts[i] + 1
+                while frames[at] & 0x80:
+                    at += 1
+                places.append(at + 3 + (frames[at + 1] << 8 | frames[at + 2]))
+            self._places = places
+        return places
+
+    @property
+    def first_id(self) -> int:
+        """The identifier of the first."""
+        frames = self.frames
+        at = id_offset(frames)
+        return frames[at] << 8 | frames[at + 1]
+
+    def ids(self) -> Sequence[int]:
+        """The identifiers of all."""
+        high, low = self._id_bytes()
+        return packet_ids(high, low)
+
+    def _id_bytes(self) -> tuple[bytes, bytes]:
+        """The two bytes of all identifiers, one above the other."""
+        frames, size = self.frames, self.size
+        if size:
+            offset = id_offset(frames)
+            return frames[offset::size], frames[offset + 1 :: size]
+        places = self._id_places()
+        return bytes([frames[at] for at in places]), bytes([frames[at + 1] for at in places])
+
+    def acknowledgements(self) -> tuple[Sequence[int], bytes]:
+        """The identifiers of all, and the PUBACK of each, joined."""
+        frames = self.frames
+        if self.count == 1:
+            offset = id_offset(frames)
+            packet_id = frames[offset : offset + 2]
+            first = packet_id[0] << 8 | packet_id[1]
+            return range(first, first + 1), b"\x40\x02" + packet_id
+        high, low = self._id_bytes()
+        answer = bytearray(b"\x40\x02\0\0" * self.count)
+        answer[2::4] = high
+        answer[3::4] = low
+        return packet_ids(high, low), bytes(answer)
+
+    def numbered(self, first_id: int) -> Batch:
+        """The same messages with consecutive identifiers; the last is 65535 at most."""
+        batch = Batch(self.with_ids(first_id), self.count, self.size)
+        batch._starts, batch._places = self._starts, self._places
+        return batch
+
+    def with_ids(self, first_id: int, dup: bool = False) -> bytes:
+        """The frames with consecutive identifiers; with ``dup`` marked as sent before."""
+        frames, size = self.frames, self.size
+        if size:
+            return with_ids(frames, size, id_offset(frames), first_id, dup)
+        changed = bytearray(frames)
+        packet_id = first_id
+        for at in self._id_places():
+            changed[at] = packet_id >> 8
+            changed[at + 1] = packet_id & 0xFF
+            packet_id += 1
+        if dup:
+            for i in range(self.count):
+                changed[self._bounds()[i]] = DUP_QOS_1
+        return bytes(changed)
+
+
+def batch_of(frames: bytes, count: int) -> Batch:
+    """A batch of frames of which no more is known than how many there are."""
+    if count == 1:
+        return Batch(frames, 1, len(frames))
+    header_end, end = frame_bounds(frames, 0)
+    if end * count == len(frames):
+        run = publish_run(frames, 0, header_end, end, True)
+        if run is not None and run[0] == len(frames):
+            return Batch(frames, count, end)
+    return Batch(frames, count, 0)

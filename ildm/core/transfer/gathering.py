@@ -1,0 +1,134 @@
+"""Messages of different topics that go the same way, gathered from one chunk and sent as one batch.
+
+A gateway publishes on many topics in turn: hardly two frames in a row are alike, and there are no runs
+(:mod:`ildm.core.frames`). What a message costs on its way through router, custody, injector and sender is
+paid once here for all that follow each other and have the same route.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from ildm.core.transfer.batch import Batch
+from ildm.core.transfer.identity import UNKNOWN, Origin
+
+if TYPE_CHECKING:
+    from ildm.core.transfer.inbound import Inbound
+    from ildm.core.transfer.ports import Neighbor, Targets
+    from ildm.core.transfer.receipt import Holdable
+
+MOST = 4096
+"""Messages that are gathered; so many identifiers are far below 65536."""
+MOST_BYTES = 128 << 10
+
+
+class Forwarder(ABC):
+    """What a batch is given to. No Protocol, because both sides are compiled."""
+
+    @abstractmethod
+    def forward(self, route: Targets, batch: Batch, index: int, source: Holdable | None) -> None:
+        """Transfer what a local client has published."""
+
+    @abstractmethod
+    def arrived_batch(
+        self,
+        source: Neighbor,
+        route: Targets,
+        batch: Batch,
+        index: int,
+        inbound: Inbound | None,
+        origin: Origin,
+    ) -> None:
+        """Take what a neighbour has sent. Raises: MqttError, and nothing is taken."""
+
+
+class Gathering:
+    """What was gathered; sent at the end of a chunk, and before anything else is transferred."""
+
+    __slots__ = (
+        "_bytes",
+        "_count",
+        "_forwarder",
+        "_frames",
+        "_holder",
+        "_inbound",
+        "_index",
+        "_neighbor",
+        "_origin",
+        "_qos",
+        "_route",
+        "_size",
+    )
+
+    def __init__(self, forwarder: Forwarder) -> None:
+        self._forwarder = forwarder
+        self._frames: list[bytes] = []
+        self._count = self._bytes = self._size = self._index = self._qos = 0
+        self._route: Targets = ()
+        self._holder: Holdable | None = None
+        self._neighbor: Neighbor | None = None
+        self._inbound: Inbound | None = None
+        self._origin = UNKNOWN
+
+    def add(
+        self,
+        route: Targets,
+        frames: bytes,
+        size: int,
+        count: int,
+        index: int,
+        holder: Holdable | None,
+        neighbor: Neighbor | None = None,
+        inbound: Inbound | None = None,
+        origin: Origin = UNKNOWN,
+    ) -> None:
+        """Take ``count`` frames, of one topic and ``size`` bytes each, as those of a :class:`Batch`.
+
+        They are from a local client, or from a ``neighbor``: see :meth:`Forwarder.arrived_batch`.
+        """
+        qos = frames[0]
+        if self._frames:
+            if (
+                route is self._route
+                and qos == self._qos
+                and holder is self._holder
+                and neighbor is self._neighbor
+                and self._count + count <= MOST
+                and self._bytes + len(frames) <= MOST_BYTES
+                and (inbound is None or self._goes_on(origin))
+            ):
+                self._frames.append(frames)
+                self._count += count
+                self._bytes += len(frames)
+                self._size = 0
+                return
+            self.send()
+        self._frames.append(frames)
+        self._count, self._bytes, self._size, self._index = count, len(frames), size, index
+        self._route, self._holder, self._neighbor, self._qos = route, holder, neighbor, qos
+        self._inbound, self._origin = inbound, origin
+
+    def _goes_on(self, origin: Origin) -> bool:
+        """Whether messages are the next ones after those gathered, by who they are."""
+        identity, before = origin.identity, self._origin.identity
+        if identity is None or before is None:
+            return identity is before
+        if origin.reroute_id is not None or self._origin.reroute_id is not None:
+            return False
+        return identity.number == before.number + self._count and identity.origin == before.origin
+
+    def send(self) -> None:
+        """Send what there is."""
+        gathered = self._frames
+        if not gathered:
+            return
+        self._frames = []
+        route, holder, neighbor, inbound = self._route, self._holder, self._neighbor, self._inbound
+        self._holder = self._neighbor = self._inbound = None
+        frames = gathered[0] if len(gathered) == 1 else b"".join(gathered)
+        batch = Batch(frames, self._count, self._size)
+        if neighbor is not None:
+            self._forwarder.arrived_batch(neighbor, route, batch, self._index, inbound, self._origin)
+        elif route:
+            self._forwarder.forward(route, batch, self._index, holder)
