@@ -256,7 +256,7 @@ class Publishing:
     @property
     def is_owed(self) -> bool:
         """The broker has not answered all from which the node learns what it has: messages, subscriptions."""
-        return bool(self._pending or self.unanswered)
+        return (self._pending is not None and len(self._pending) > 0) or bool(self.unanswered)
 
     def answered(self, ids: Sequence[int]) -> None:
         """The broker has taken messages."""

@@ -39,9 +39,6 @@ class Batch:
         self._places: list[int] | None = None
         """Where the packet identifier of each is."""
 
-    def __len__(self) -> int:
-        return len(self.frames)
-
     @property
     def qos(self) -> int:
         return 0 if self.frames[0] == PUBLISH else 1

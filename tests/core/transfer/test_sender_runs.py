@@ -257,7 +257,7 @@ def test_one_message_left_does_not_keep_its_run_in_memory(world: World) -> None:
     send(sender, 100, 100)
     sender.acknowledged([i for i in range(1, 201) if i % 50])
     kept: dict[int, Any] = {id(item): item for item in sender._window._items.values()}
-    assert sum(len(item.messages) for item in kept.values()) == 4 * 12
+    assert sum(len(item.messages.frames) for item in kept.values()) == 4 * 12
     sender.detach()
     sink = opened(sender)
     world.run(0)
