@@ -17,6 +17,7 @@ try:
     from ildm_bench.chaos.soak.cli import soak
     from ildm_bench.load.scenario import Scenario, ScenarioError, load_scenario
     from ildm_bench.measure.procedure import SearchConfig, SearchError
+    from ildm_bench.options import RESULTS, OutOption
     from ildm_bench.report.cli import report
     from ildm_bench.results.cli import results
     from ildm_bench.sim.cli import sim
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from ildm_bench.measure.limits import Generators, Target
 
 SECRET_VARIABLE = "ILDM_BENCH_SECRET"
-RESULTS = Path("bench-results")
 
 app = typer.Typer(
     name="ildm-bench",
@@ -78,7 +78,6 @@ RemoteOption = Annotated[
         "May be repeated.",
     ),
 ]
-OutOption = Annotated[Path, typer.Option("--out", metavar="DIR", help="Directory of the results.")]
 
 
 def prepared(

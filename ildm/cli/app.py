@@ -17,13 +17,13 @@ from ildm.admin.commands import COMMANDS, Command, Kind, Parameter, UsageError
 from ildm.cli import plugin
 from ildm.cli.commands import ExtensibleGroup, WholeGroup
 from ildm.cli.mqtt import pub, sub
+from ildm.cli.options import SOCKET_VARIABLE, ConfigOption, JsonOption, SocketOption
 from ildm.mqtt import IldmError
 from ildm.text import printable
 
 SHELLS = ("bash", "zsh", "fish")
 COMPLETE_VARIABLE = "_ILDM_COMPLETE"
 """Set when a shell wants to know what may follow."""
-SOCKET_VARIABLE = "ILDM_SOCKET"
 EXIT_STATUS = {0: "Done.", 1: "Failed.", 2: "Wrong usage or configuration.", 130: "Ended by Ctrl-C."}
 DEFAULT_SOCKET = Path("ildm-state/admin.sock")
 FAMILIES = {
@@ -34,16 +34,6 @@ FAMILIES = {
     "spool": "What is kept on disk for others; show, export, drop.",
 }
 """First words of commands that consist of two. The word alone may be a command, too."""
-
-SocketOption = Annotated[
-    Path | None,
-    typer.Option("--socket", metavar="PATH", help=f"Admin socket of the node [env: {SOCKET_VARIABLE}]."),
-]
-ConfigOption = Annotated[
-    Path | None,
-    typer.Option("--config", metavar="FILE", help="Configuration of the node, to find its admin socket."),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 app = typer.Typer(
     name="ildm",

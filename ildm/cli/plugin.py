@@ -9,9 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from ildm.cli.options import JsonOption
 from ildm.text import json_text
-
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 class Kind(StrEnum):

@@ -11,8 +11,9 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from ildm import __version__
-from ildm.cli.app import DEFAULT_SOCKET, EXIT_STATUS, SOCKET_VARIABLE, app
+from ildm.cli.app import DEFAULT_SOCKET, EXIT_STATUS, app
 from ildm.cli.mqtt import PASSWORD_VARIABLE
+from ildm.cli.options import SOCKET_VARIABLE
 from ildm.manual.roff import Page, bold, escaped, italic, prose
 
 PURPOSE = "joins MQTT brokers of different make, so that they behave as one"

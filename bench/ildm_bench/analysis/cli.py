@@ -8,6 +8,9 @@ from typing import Annotated, Literal
 
 import typer
 
+from ildm.cli.options import JsonOption
+from ildm_bench.options import LOCAL, MasterOption
+
 
 def analyse(
     results: Annotated[
@@ -16,14 +19,12 @@ def analyse(
     run: Annotated[
         list[str] | None, typer.Option("--run", metavar="ID", help="Only this run; may be repeated.")
     ] = None,
-    master: Annotated[
-        str, typer.Option(metavar="URL", help="Spark master, such as spark://host:7077.")
-    ] = "local[*]",
+    master: MasterOption = LOCAL,
     bad: Annotated[
         Literal["refuse", "skip"],
         typer.Option(help="A log of no use: end with an error, or leave it out and note it."),
     ] = "refuse",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
     driver_memory: Annotated[str, typer.Option(metavar="SIZE", help="Memory for Spark's driver.")] = "2g",
 ) -> None:
     """Work out the figures of runs from their logs and write figures.json beside these."""

@@ -16,6 +16,7 @@ from ildm_bench.analysis.logs import are_small
 from ildm_bench.analysis.pipeline import analyse, write_figures
 from ildm_bench.analysis.session import JAVA_VARIABLE, spark_session
 from ildm_bench.measure.figures import Latency, RunFigures
+from ildm_bench.options import LOCAL
 
 
 def _whole(us: float | None) -> str:
@@ -58,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, help="where the figures go; default: beside the logs")
     parser.add_argument("--run", action="append", metavar="ID", help="only this run; may be repeated")
     parser.add_argument("--bad", choices=("refuse", "skip"), default="refuse", help="logs of no use")
-    parser.add_argument("--master", default="local[*]", help="not for spark-submit, which has its own")
+    parser.add_argument("--master", default=LOCAL, help="not for spark-submit, which has its own")
     parser.add_argument("--driver-memory", default="2g", metavar="SIZE", help="likewise")
     parser.add_argument(
         "--java", type=Path, metavar="HOME", help=f"home of the Java to use [env: {JAVA_VARIABLE}]"

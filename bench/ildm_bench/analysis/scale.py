@@ -26,6 +26,7 @@ from ildm_bench.load.scenario import Scenario
 from ildm_bench.measure.manifest import Client, Generator, Manifest, Summary, Worker
 from ildm_bench.measure.schema import RECEIVE, SEND, log_file, run_directory
 from ildm_bench.micro.measure import machine
+from ildm_bench.options import LOCAL
 
 TOPICS, PUBLISHERS, SUBSCRIBERS = 4, 10, 2
 SECONDS = 80
@@ -125,7 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 50_000_000])
     parser.add_argument("--driver-memory", default="4g")
-    parser.add_argument("--master", default="local[*]")
+    parser.add_argument("--master", default=LOCAL)
     options = parser.parse_args(arguments)
     print(f"{machine()}; {options.master}, driver memory {options.driver_memory}")
     print(

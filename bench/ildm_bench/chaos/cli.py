@@ -7,9 +7,11 @@ from typing import Annotated, Literal
 
 import typer
 
+from ildm.cli.options import JsonOption
 from ildm.cli.terminal import make_console
 from ildm_bench.chaos.run_cli import run
 from ildm_bench.chaos.virtual.cli import shrink
+from ildm_bench.options import LOCAL, MasterOption
 
 LEDGER = Path("bench/reports/chaos/hunts.csv")
 
@@ -54,10 +56,8 @@ def check(
         Literal["python", "spark"],
         typer.Option(help="What judges runs: one after the other here, or many at a time on Spark."),
     ] = "python",
-    master: Annotated[
-        str, typer.Option(metavar="URL", help="Spark master, such as spark://host:7077.")
-    ] = "local[*]",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    master: MasterOption = LOCAL,
+    as_json: JsonOption = False,
 ) -> None:
     """Check the histories of runs, and report them. Exit status 1 if something promised did not hold."""
     from ildm_bench.chaos.check import checked  # noqa: PLC0415 - slow to import

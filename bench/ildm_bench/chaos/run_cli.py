@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, get_args
 
@@ -21,6 +21,7 @@ from ildm_bench.chaos.live_runs import Finished, LiveRuns, Planned
 from ildm_bench.chaos.outcome import Outcome, Setting, added
 from ildm_bench.chaos.schedule import Kind, Schedule
 from ildm_bench.chaos.verdict import INVARIANTS
+from ildm_bench.options import RESULTS
 
 CHUNK = 6.6
 """Messages of a publication, on average; see `ildm_bench.chaos.drawing`."""
@@ -32,71 +33,80 @@ COLUMNS = ("runs", "published", "owed", "lost", "twice", "order", "retained", "s
 """Of the table; those between are invariants, with all that are not named in ``other``."""
 
 
-def run(
-    target: Annotated[
-        str,
-        typer.Option(metavar="ildm|bridge", help="Nodes, or Mosquitto's own bridges between the brokers."),
-    ] = "ildm",
-    algorithm: Annotated[
-        list[str] | None, typer.Option(help="Cooperation algorithm. May be repeated.", show_default="sf")
-    ] = None,
-    broker: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="MAKE[-default]",
-            help=f"{', '.join(KINDS)}, which keep what they can on disk; with -default, what they are set up "
-            "to keep. Several: mixed.",
-            show_default="mosquitto",
-        ),
-    ] = None,
-    sites: Annotated[int | None, typer.Option(min=2, max=5, help="Default: 2 to 5, drawn.")] = None,
-    mode: Annotated[
-        str, typer.Option(metavar="off|process|power", help="spool.mode of the nodes.")
-    ] = "process",
-    fault: Annotated[
-        str,
-        typer.Option(
-            metavar="KIND|kill-all|mixed|none", help="What befalls them; see bench/ildm_bench/chaos."
-        ),
-    ] = "mixed",
-    runs: Annotated[int, typer.Option(min=1)] = 1,
-    seed: Annotated[int, typer.Option(help="Of the first run; the next ones count up.")] = 1,
-    file: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--schedule", metavar="FILE", help="Run this instead of what is drawn. May be repeated."
-        ),
-    ] = None,
-    virtual: Annotated[
-        bool, typer.Option("--virtual", help="In virtual time: real nodes, simulated disks and brokers.")
-    ] = False,
-    seconds: Annotated[
-        float | None,
-        typer.Option(
-            min=1, help="In which clients publish and faults come.", show_default="30; virtual: drawn"
-        ),
-    ] = None,
-    rate: Annotated[
-        float | None,
-        typer.Option(
-            min=1, max=2000, help="Messages a second that are published.", show_default="60; virtual: drawn"
-        ),
-    ] = None,
-    faults: Annotated[
-        int | None, typer.Option(min=1, help="At most, in a run.", show_default="3; virtual: 2")
-    ] = None,
-    pause: Annotated[
-        float | None,
-        typer.Option(min=0, help="Seconds that a fault lasts, at most.", show_default="8; virtual: drawn"),
-    ] = None,
-    queries: Annotated[
-        bool,
-        typer.Option("--queries", help="With --virtual: leave chaos.json, as live runs do."),
-    ] = False,
-    jobs: Annotated[int, typer.Option(min=1, max=64, help="Runs at the same time.")] = 1,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Histories, and what is kept of bad runs.")] = Path(
-        "bench-results/chaos"
+TargetOption = Annotated[
+    str,
+    typer.Option(metavar="ildm|bridge", help="Nodes, or Mosquitto's own bridges between the brokers."),
+]
+AlgorithmOption = Annotated[
+    list[str] | None, typer.Option(help="Cooperation algorithm. May be repeated.", show_default="sf")
+]
+BrokerOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="MAKE[-default]",
+        help=f"{', '.join(KINDS)}, which keep what they can on disk; with -default, what they are set up "
+        "to keep. Several: mixed.",
+        show_default="mosquitto",
     ),
+]
+SitesOption = Annotated[int | None, typer.Option(min=2, max=5, help="Default: 2 to 5, drawn.")]
+ModeOption = Annotated[str, typer.Option(metavar="off|process|power", help="spool.mode of the nodes.")]
+FaultOption = Annotated[
+    str,
+    typer.Option(metavar="KIND|kill-all|mixed|none", help="What befalls them; see bench/ildm_bench/chaos."),
+]
+RunsOption = Annotated[int, typer.Option(min=1)]
+SeedOption = Annotated[int, typer.Option(help="Of the first run; the next ones count up.")]
+ScheduleOption = Annotated[
+    list[Path] | None,
+    typer.Option("--schedule", metavar="FILE", help="Run this instead of what is drawn. May be repeated."),
+]
+VirtualOption = Annotated[
+    bool, typer.Option("--virtual", help="In virtual time: real nodes, simulated disks and brokers.")
+]
+SecondsOption = Annotated[
+    float | None,
+    typer.Option(min=1, help="In which clients publish and faults come.", show_default="30; virtual: drawn"),
+]
+RateOption = Annotated[
+    float | None,
+    typer.Option(
+        min=1, max=2000, help="Messages a second that are published.", show_default="60; virtual: drawn"
+    ),
+]
+FaultsOption = Annotated[
+    int | None, typer.Option(min=1, help="At most, in a run.", show_default="3; virtual: 2")
+]
+PauseOption = Annotated[
+    float | None,
+    typer.Option(min=0, help="Seconds that a fault lasts, at most.", show_default="8; virtual: drawn"),
+]
+QueriesOption = Annotated[
+    bool,
+    typer.Option("--queries", help="With --virtual: leave chaos.json, as live runs do."),
+]
+JobsOption = Annotated[int, typer.Option(min=1, max=64, help="Runs at the same time.")]
+KeptOption = Annotated[Path, typer.Option(metavar="DIR", help="Histories, and what is kept of bad runs.")]
+
+
+def run(
+    target: TargetOption = "ildm",
+    algorithm: AlgorithmOption = None,
+    broker: BrokerOption = None,
+    sites: SitesOption = None,
+    mode: ModeOption = "process",
+    fault: FaultOption = "mixed",
+    runs: RunsOption = 1,
+    seed: SeedOption = 1,
+    file: ScheduleOption = None,
+    virtual: VirtualOption = False,
+    seconds: SecondsOption = None,
+    rate: RateOption = None,
+    faults: FaultsOption = None,
+    pause: PauseOption = None,
+    queries: QueriesOption = False,
+    jobs: JobsOption = 1,
+    out: KeptOption = RESULTS / "chaos",
 ) -> None:
     """Run clients, nodes and brokers under faults, and check what came of it.
 
@@ -104,20 +114,7 @@ def run(
     """
     if fault not in FAULTS:
         raise typer.BadParameter(f"{fault!r} is none of {', '.join(FAULTS)}", param_hint="--fault")
-    given = (seconds, rate, faults, pause) != (None,) * 4
-    usual = SMALL if virtual else LIVE
-    seconds = usual.seconds if seconds is None else seconds
-    scale = Scale(
-        seconds=seconds,
-        publications=max(1, round(rate * seconds / CHUNK)) if rate else usual.publications,
-        faults=faults or usual.faults,
-        pause=usual.pause if pause is None else pause,
-    )
-    if (messages := round(scale.publications * CHUNK)) > MOST:
-        text = (
-            f"{messages:,} messages in one run, of at most {MOST:,} that can be judged: make several (--runs)"
-        )
-        raise typer.BadParameter(text, param_hint="--seconds")
+    scale = _scale(SMALL if virtual else LIVE, seconds, rate, faults, pause)
     if virtual:
         from ildm_bench.chaos.virtual.cli import replay, simulate  # noqa: PLC0415 - slow to import
 
@@ -126,6 +123,7 @@ def run(
         if file:
             replay(file)
             return
+        given = (seconds, rate, faults, pause) != (None,) * 4
         simulate(
             algorithm or ["sf"],
             runs,
@@ -140,32 +138,80 @@ def run(
             fault=fault,
         )
         return
-    for make in {each.partition("-")[0] for each in broker or ["mosquitto"]}:
+    _refuse_missing(broker or ["mosquitto"])
+    if file:
+        plans = [_replayed(path, target) for path in file]
+    else:
+        plans = [
+            _drawn(number, name, target, broker or (), scale, sites=sites, mode=mode, fault=fault)
+            for number in range(seed, seed + runs)
+            for name in algorithm or ["sf"]
+        ]
+    out.mkdir(parents=True, exist_ok=True)
+    _carry_out(plans, jobs, out)
+
+
+def _scale(
+    usual: Scale, seconds: float | None, rate: float | None, faults: int | None, pause: float | None
+) -> Scale:
+    """How much happens in a run: as usual, but for what is given."""
+    seconds = usual.seconds if seconds is None else seconds
+    scale = Scale(
+        seconds=seconds,
+        publications=max(1, round(rate * seconds / CHUNK)) if rate else usual.publications,
+        faults=faults or usual.faults,
+        pause=usual.pause if pause is None else pause,
+    )
+    if (messages := round(scale.publications * CHUNK)) > MOST:
+        text = (
+            f"{messages:,} messages in one run, of at most {MOST:,} that can be judged: make several (--runs)"
+        )
+        raise typer.BadParameter(text, param_hint="--seconds")
+    return scale
+
+
+def _refuse_missing(brokers: list[str]) -> None:
+    for make in {each.partition("-")[0] for each in brokers}:
         if make not in KINDS:
             raise typer.BadParameter(f"{make!r} is none of {', '.join(KINDS)}", param_hint="--broker")
         if missing := broker_class(make).available():
             raise typer.BadParameter(missing, param_hint="--broker")
-    out.mkdir(parents=True, exist_ok=True)
 
-    def planned() -> Iterator[Planned]:
-        for path in file or []:
-            schedule = Schedule.load(path)
-            if target == "bridge" and len(schedule.setting.links) >= len(schedule.setting.sites):
-                text = f"{path}: its links close a ring, in which bridges send messages round without end"
-                raise typer.BadParameter(text, param_hint="--schedule")
-            yield Planned(f"{target}-{path.stem.removeprefix('schedule-')}", schedule, target)
-        if file:
-            return
-        for number in range(seed, seed + runs):
-            for name in algorithm or ["sf"]:
-                setting = draw_setting(
-                    number, name, sites=sites, brokers=broker or (), mode=mode, rings=target != "bridge"
-                )
-                schedule = draw(number, name, fault=fault, scale=scale, setting=setting)
-                words = [target if target != "ildm" else name, *(broker or ["mosquitto"]), mode, fault]
-                yield Planned("-".join([*words, str(number)]), schedule, target)
 
-    plans = list(planned())
+def _replayed(path: Path, target: str) -> Planned:
+    """The run of a schedule that was kept."""
+    schedule = Schedule.load(path)
+    if target == "bridge" and len(schedule.setting.links) >= len(schedule.setting.sites):
+        text = f"{path}: its links close a ring, in which bridges send messages round without end"
+        raise typer.BadParameter(text, param_hint="--schedule")
+    return Planned(f"{target}-{path.stem.removeprefix('schedule-')}", schedule, target)
+
+
+def _drawn(
+    seed: int,
+    algorithm: str,
+    target: str,
+    brokers: Sequence[str],
+    scale: Scale,
+    *,
+    sites: int | None,
+    mode: str,
+    fault: str,
+) -> Planned:
+    """The run that a seed stands for."""
+    setting = draw_setting(seed, algorithm, sites=sites, brokers=brokers, mode=mode, rings=target != "bridge")
+    schedule = draw(seed, algorithm, fault=fault, scale=scale, setting=setting)
+    name = target if target != "ildm" else algorithm
+    words = [name, *(brokers or ["mosquitto"]), mode, fault, str(seed)]
+    return Planned("-".join(words), schedule, target)
+
+
+def _carry_out(plans: list[Planned], jobs: int, out: Path) -> None:
+    """Carry live runs out and print what came of them.
+
+    Raises:
+        typer.Exit: something promised did not hold, or a run did not come to rest.
+    """
     finished = _shown(LiveRuns(out, jobs), plans)
     outcome = added(each.outcome for each in finished if each.outcome is not None)
     outcome.write(out)

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Literal, ParamSpe
 import typer
 
 from ildm_bench.measure.quiet import PATIENCE
+from ildm_bench.options import RESULTS, OutOption
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ildm_bench.results.common import Bench
 
-OUT = Path("bench-results")
 P = ParamSpec("P")
 
 results = typer.Typer(
@@ -42,7 +42,7 @@ class Manner:
     full: Annotated[
         bool, typer.Option("--full", help="Runs of 80 s and all measurements, as in the papers: hours.")
     ] = False
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Directory of the results.")] = OUT
+    out: OutOption = RESULTS
     again: Annotated[bool, typer.Option("--again", help="Forget what was measured before.")] = False
     noisy: Annotated[
         bool,
@@ -72,7 +72,7 @@ class Manner:
 
 
 def _with_manner(
-    out: Path = OUT, can_be_full: bool = True
+    out: Path = RESULTS, can_be_full: bool = True
 ) -> Callable[[Callable[Concatenate[Manner, P], None]], Callable[..., None]]:
     """Give a command the options of `Manner`, which it takes as its first argument.
 
@@ -127,7 +127,7 @@ def _produce(manner: Manner, name: str, **given: Any) -> None:
 
 
 @results.command("all")
-@_with_manner(out=OUT / "all")
+@_with_manner(out=RESULTS / "all")
 def all_results(
     manner: Manner,
     only: Annotated[

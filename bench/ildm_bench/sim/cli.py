@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from ildm_bench.options import RESULTS, OutOption
+
 if TYPE_CHECKING:
     from ildm_bench.sim.experiments.framework import Experiment, Result, Setting
 
-OUT = Path("bench-results") / "sim"
+OUT = RESULTS / "sim"
 HERE = Path(__file__).parent
 """Where ``--publish`` puts the page and its figures."""
 
@@ -38,7 +40,7 @@ def run(
         Literal["small", "full"], typer.Option(help="full: the papers' parameters; small: seconds.")
     ] = "full",
     seed: Annotated[int, typer.Option(min=0, help="Of everything drawn at random.")] = 1,
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Directory of the results.")] = OUT,
+    out: OutOption = OUT,
     at_once: Annotated[int, typer.Option(min=1, help="Processes that simulate beside each other.")] = 2,
     publish: Annotated[
         bool,
