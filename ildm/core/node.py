@@ -108,28 +108,11 @@ class Node(ClientEvents):
             driver, node_id, config.limits, self.counters, store, expiry, self.calendar
         )
         connect_timeout = config.broker.connect_timeout
-        self.reach = Reach(
-            driver,
-            self.counters,
-            self.dispatch,
-            self.brokers,
-            lambda: self.injector.broker_is_there(),  # noqa: PLW0108 - it is not there yet
-            self.admission.out_of_descriptors,
-        )
+        self.reach = self._reach()
         self.loop_guard = LoopGuard(driver, self.brokers, connect_timeout, self.counters, self.reach)
         self.broker = self._broker_parts(broker_password, plugins.algorithm is not None)
         self.injector = Injector(self.broker)
-        self.router = Router(
-            driver,
-            self.dispatch,
-            self.counters,
-            config.limits.route_cache,
-            config.link.round_robin,
-            self.retained,
-            self.injector,
-            self.has_overlay,
-            self.custody,
-        )
+        self.router = self._router()
         self.clients = self._client_registry(plugins.algorithm is not None)
         refuse_site_rules(config.site, has_overlay=self.has_overlay)
         self.site_rules = SiteRules(self.clients.interest.maximum, self._verdicts_flushed)
@@ -142,6 +125,31 @@ class Node(ClientEvents):
         self.drain_deadline = 0.0
         self._make_plugins(plugins)
         self.local = self._client_parts()
+
+    def _reach(self) -> Reach:
+        """What is known of whether the broker is there."""
+        return Reach(
+            self.driver,
+            self.counters,
+            self.dispatch,
+            self.brokers,
+            lambda: self.injector.broker_is_there(),  # noqa: PLW0108 - it is not there yet
+            self.admission.out_of_descriptors,
+        )
+
+    def _router(self) -> Router:
+        """Where messages go."""
+        return Router(
+            self.driver,
+            self.dispatch,
+            self.counters,
+            self.config.limits.route_cache,
+            self.config.link.round_robin,
+            self.retained,
+            self.injector,
+            self.has_overlay,
+            self.custody,
+        )
 
     def _client_registry(self, cooperates: bool) -> ClientRegistry:
         """The clients of this site."""

@@ -38,7 +38,7 @@ from ildm.state.spool.records import (
     encode_snapshot,
     encode_targets,
 )
-from ildm.state.spool.recovery import recover
+from ildm.state.spool.recovery import Recovered, recover
 from ildm.state.spool.rewriting import Rewriting
 from ildm.state.spool.segments import Segment
 from ildm.state.spool.walk import walk
@@ -156,7 +156,16 @@ class FileSpool(Owner):
         self._ticking = False
         self._rewriting: Rewriting | None = None
         self._unreadable: set[tuple[str, int]] = set()
-        self.segments = SegmentLog(
+        self.segments = self._segment_log(disk, found)
+        if settings.mode == "power":
+            self.segments.doubt(found.latest[::-1])
+        self.segments.start()
+        self._tick_later()
+
+    def _segment_log(self, disk: Disk, found: Recovered) -> SegmentLog:
+        """The files, with the segments that were found."""
+        settings = self._settings
+        return SegmentLog(
             disk,
             self,
             segments=found.segments,
@@ -166,14 +175,10 @@ class FileSpool(Owner):
             segment_bytes=settings.segment_bytes,
             power=settings.mode == "power",
             delay=settings.delay,
-            call_later=call_later,
-            log=log,
+            call_later=self._call_later,
+            log=self.log,
             counters=self.counters,
         )
-        if settings.mode == "power":
-            self.segments.doubt(found.latest[::-1])
-        self.segments.start()
-        self._tick_later()
 
     # what it is like ----------------------------------------------------------------------------
 
