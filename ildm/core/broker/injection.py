@@ -11,11 +11,11 @@ from ildm.core.backoff import Backoff
 from ildm.core.broker.audit import Auditor
 from ildm.core.broker.delivery import Delivery
 from ildm.core.broker.injection_session import InjectionSession
+from ildm.core.broker.last_address import LastAddress
 from ildm.core.broker.own_ids import OwnIds
 from ildm.core.broker.retained_order import RetainedOrder
 from ildm.core.broker.same_broker import SameBroker
 from ildm.core.broker.version_probe import VersionProbe
-from ildm.core.broker.whereabouts import Whereabouts
 from ildm.core.transfer.back_pressure import limits_of
 from ildm.core.transfer.ports import LocalBroker
 from ildm.core.transfer.queue import Entry
@@ -65,7 +65,7 @@ class Injector(LocalBroker):
         """Both kinds of all own sessions; no client may have one."""
         self._probe: VersionProbe | None = None
         self.order = RetainedOrder(parts.retained, self.senders)
-        self.whereabouts = Whereabouts(parts, self.ids)
+        self.last_address = LastAddress(parts, self.ids)
         self._backoff = Backoff(parts.driver.random, config.broker.reconnect_min, config.broker.reconnect_max)
         self._moves = 0  # to other addresses since a session was accepted, or the last pause
         self._restart: Timer | None = None
@@ -95,7 +95,7 @@ class Injector(LocalBroker):
 
     def start(self) -> None:
         self.delivery.restore()
-        self.whereabouts.restore()
+        self.last_address.restore()
         self._begin()
 
     def _begin(self) -> None:
@@ -110,7 +110,7 @@ class Injector(LocalBroker):
         """The broker's MQTT version is known: open the sessions."""
         self.version = version
         self._probe = None
-        goes_on = self.whereabouts.goes_on
+        goes_on = self.last_address.goes_on
         self.sessions = [InjectionSession(self, sender, goes_on=goes_on(sender)) for sender in self.senders]
         for session in self.sessions:
             session.dial()
@@ -152,7 +152,7 @@ class Injector(LocalBroker):
         self._restart = self.parts.driver.call_later(pause, self._begin)
 
     def _sends_anew(self, sender: Sender, released: bool) -> bool:
-        return self.delivery.sends_anew(released, self.whereabouts.of(sender))
+        return self.delivery.sends_anew(released, self.last_address.of(sender))
 
     def _lost(self, message: Publish) -> None:
         if message.retain:

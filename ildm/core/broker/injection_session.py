@@ -307,7 +307,7 @@ class InjectionSession(BaseSession):
         parts.brokers.reached(self.address)
         parts.dispatch.session_established(self)
         self.sender.resume(packet.session_present)
-        self.injector.whereabouts.accepted(self.sender, self.client_id)
+        self.injector.last_address.accepted(self.sender, self.client_id)
         if self.sender.index == 0:
             self.injector.broker_came()
 

@@ -1,4 +1,4 @@
-"""Where and as whom the node's own sessions were accepted last, over restarts, too.
+"""The address and client identifier that the node's own sessions used last, over restarts.
 
 A session at another address of the broker, or with another client identifier, is another one: nothing that is
 under way is known there, and what it holds from earlier is not to be mistaken for that. So it begins anew.
@@ -19,7 +19,7 @@ SHORT = ("short client identifiers",)
 """Key of the row that is there while they are in use."""
 
 
-class Whereabouts:
+class LastAddress:
     """One per node."""
 
     def __init__(self, parts: BrokerParts, ids: OwnIds) -> None:
