@@ -219,7 +219,7 @@ class Injector(LocalBroker):
     def contested(self) -> str | None:
         """Who else uses a client identifier of the node's, for people; None: nobody, as far as is known."""
         now = self.parts.driver.now()
-        return next(filter(None, (session.rival.reason(now) for session in self.sessions)), None)
+        return next(filter(None, (session.contention.reason(now) for session in self.sessions)), None)
 
     def refused(self, reason_code: int) -> None:
         """The broker has denied an injected message (MQTT 5, 3.4.2.1): one log line, then counted."""

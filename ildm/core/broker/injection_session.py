@@ -8,7 +8,7 @@ from ildm.api import Role, SessionStatus, Unreachable
 from ildm.core.backoff import Backoff
 from ildm.core.broker.own_ids import NOT_VALID
 from ildm.core.broker.refusals import own_session_refused
-from ildm.core.broker.rival import Rival
+from ildm.core.broker.takeover_contention import TakeoverContention
 from ildm.core.session import BaseSession
 from ildm.core.transfer.qos1 import acknowledged_ids
 from ildm.core.transfer.sender import Sender
@@ -86,8 +86,8 @@ class InjectionSession(BaseSession):
         "_taken_over",
         "_timer",
         "address",
+        "contention",
         "injector",
-        "rival",
         "sender",
     )
     role = Role.INJECTION
@@ -101,7 +101,9 @@ class InjectionSession(BaseSession):
         self.client_id = injector.ids.of(sender.index)
         broker = injector.parts.config.broker
         self._backoff = Backoff(self.driver.random, broker.reconnect_min, broker.reconnect_max)
-        self.rival = Rival(self.client_id, injector.parts.node_id, self.driver.random, broker.reconnect_max)
+        self.contention = TakeoverContention(
+            self.client_id, injector.parts.node_id, self.driver.random, broker.reconnect_max
+        )
         self._framer = Framer(1 << 20)
         self._cut = b""  # the beginning of an acknowledgement
         self._timer: Any = None
@@ -141,7 +143,7 @@ class InjectionSession(BaseSession):
         self.version = self.injector.version
         if self._renamed:
             self._renamed = False
-            self.client_id = self.rival.client_id = self.injector.ids.of(self.sender.index)
+            self.client_id = self.contention.client_id = self.injector.ids.of(self.sender.index)
             self._cleaned = False  # what the broker has of that name is not what is under way
         # a session that survives lets the QoS 2 handshake go on after a reconnection
         persistent = parts.config.link.qos == 2
@@ -171,7 +173,7 @@ class InjectionSession(BaseSession):
         self.injector.parts.reach.missed(self.address, reason)
         self._absent = True
         self.injector.broker_absent()
-        self.rival.explained()
+        self.contention.explained()
         self._again(self._backoff.next())
 
     def broker_is_there(self) -> None:
@@ -269,9 +271,9 @@ class InjectionSession(BaseSession):
             self._connect_anew()
             return
         self._cleanings = 0
-        if self.rival.suspected:
+        if self.contention.suspected:
             self._on_trial = True
-            seconds = min(self.rival.trial, 0.7 * self._keep_alive_of(packet))
+            seconds = min(self.contention.trial, 0.7 * self._keep_alive_of(packet))
             self._timer = self.driver.call_later(seconds, self._trial_stood, packet)
             return
         self._take_up(packet)
@@ -283,7 +285,7 @@ class InjectionSession(BaseSession):
     def _trial_stood(self, packet: ConnAck) -> None:
         self._timer = None
         self._on_trial = False
-        self.rival.stood_trial()
+        self.contention.stood_trial()
         self._take_up(packet)
 
     def _take_up(self, packet: ConnAck) -> None:
@@ -337,21 +339,21 @@ class InjectionSession(BaseSession):
             self.sender.detach()
             self.injector.parts.brokers.ended(self.address)
         elif not on_trial:
-            self.rival.explained()
+            self.contention.explained()
         now = self.driver.now()
         lived = now - self._connected_at
         unasked = (accepted or on_trial) and not expected
         accused = self.sender.isolation.accuses
         why_else = not self._taken_over and (self._refusal is not None or accused)
         sent = accepted and self.sender.sent != self._sent_before
-        taken = unasked and not why_else and self.rival.has_taken(now, lived, self._taken_over, sent)
+        taken = unasked and not why_else and self.contention.has_taken(now, lived, self._taken_over, sent)
         if unasked and sent and not (why_else or taken):
             self.injector.parts.counters["broker_hang_ups"] += 1
             self.injector.hung_up = True
-        # a rival that is only inferred may be none: a message at fault would be in the way for ever
+        # a client that is only inferred may be none: a message at fault would be in the way for ever
         judged = unasked and accepted and not (self._taken_over or self._guiltless)
         if judged and self.sender.isolation.hung_up():
-            self.rival.explained()
+            self.contention.explained()
         if lived >= self._backoff.maximum:
             self._progressed()
         if accepted:
@@ -364,11 +366,11 @@ class InjectionSession(BaseSession):
             return
         if taken:
             self.injector.parts.counters["broker_sessions_taken"] += 1
-            self._refusal = self.rival.reason(now)
+            self._refusal = self.contention.reason(now)
         reason = self._refusal or (str(exc) if exc else "the broker closed the node's own session")
         self.injector.parts.reach.found(reason)
         if taken:
-            self._again(self.rival.pause())
+            self._again(self.contention.pause())
         elif judged and (sent or accused) and self._at_once < AT_ONCE:
             self._at_once += 1
             self._backoff.reset()

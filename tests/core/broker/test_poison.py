@@ -48,7 +48,7 @@ def test_it_is_found_and_dropped_and_all_others_arrive(world: World, speaks_5: b
 
 @pytest.mark.parametrize("qos", [1, 2])
 @pytest.mark.parametrize("pause", [0.0, 20.0])
-def test_many_of_them_are_not_taken_for_a_rival(world: World, qos: int, pause: float) -> None:
+def test_many_of_them_are_not_taken_for_takeovers(world: World, qos: int, pause: float) -> None:
     """The broker ends so many sessions in a row as somebody with the same client identifier would."""
     a, b = pair(world, protocol="3.1.1")
     b.broker.hangs_up_on = poison
@@ -80,7 +80,7 @@ def test_nor_are_those_of_qos_0_of_which_each_is_sent_once(world: World, pause: 
 
 
 def test_what_stands_between_those_of_qos_0_arrives(world: World) -> None:
-    """Silent sessions, which are to show a rival, become rare."""
+    """Silent sessions, which are to show another client, become rare."""
     a, b = pair(world, protocol="3.1.1")
     b.broker.hangs_up_on = poison
     client = a.client("p")
@@ -95,7 +95,7 @@ def test_what_stands_between_those_of_qos_0_arrives(world: World) -> None:
 
 @pytest.mark.parametrize("every", [0.05, 5.0])
 @pytest.mark.parametrize("qos", [0, 1])
-def test_a_rival_of_a_busy_node_is_recognised(world: World, every: float, qos: int) -> None:
+def test_another_client_with_a_busy_node_s_id_is_recognised(world: World, every: float, qos: int) -> None:
     """It takes the session soon after the node has it, whatever the node sends."""
     a, b = pair(world, protocol="3.1.1")
     client = a.client("p")
@@ -149,7 +149,7 @@ def test_a_broker_that_crashes_often_costs_no_message(world: World) -> None:
 
 
 def test_a_broker_that_says_that_it_stops_blames_no_message(world: World) -> None:
-    """DISCONNECT of MQTT 5 names a reason; shutting down is none that a message gives, or a rival."""
+    """DISCONNECT of MQTT 5 names a reason; shutting down is none that a message gives, or another client."""
     a, b = row(world, "ab", "pf")
     b.broker.takes = lambda _, packet: not isinstance(packet, Publish)
     publish(a.client("p"), ["t"], 1)
@@ -168,7 +168,7 @@ def test_a_broker_that_says_that_it_stops_blames_no_message(world: World) -> Non
     assert b.node.counters["broker_sessions_taken"] == 0
 
 
-def test_a_broker_that_crashes_often_behind_a_proxy_is_not_taken_for_a_rival(world: World) -> None:
+def test_a_broker_that_crashes_often_behind_a_proxy_is_not_taken_for_takeovers(world: World) -> None:
     """While it starts the proxy takes connections, and closes them again."""
     _, b = row(world, "ab", "pf")
     for _ in range(12):

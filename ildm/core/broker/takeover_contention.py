@@ -5,7 +5,8 @@ its identifier comes again, so the two would take it from each other for ever. I
 (DISCONNECT 0x8E, MQTT-3.1.4-3); of one that merely hangs up (in 3.1.1 all do, MQTT-3.1.4-2; Mosquitto 2.0
 in both) it is inferred. It also hangs up so on messages that it does not like, and one of QoS 0 leaves
 nothing that could be sent again alone. But it does that only after it was sent something: where each
-session has sent something, the next one is on trial, and sends nothing until a rival would have come again.
+session has sent something, the next one is on trial, and sends nothing until the other client would have come
+again.
 """
 
 from __future__ import annotations
@@ -18,23 +19,23 @@ if TYPE_CHECKING:
     from random import Random
 
 SHORT_LIVES = 8
-"""So many sessions in a row that the broker has accepted, and soon ended: then there is a rival."""
+"""So many sessions in a row that the broker has accepted, and soon ended: then there is another client."""
 MOST_SHORT_LIVES = 64
 """The same once trials were stood, each of which doubles it: messages of QoS 0 are why, and may go on."""
 TRIAL = 3
 """Times the longest of those lives: for so long a session on trial is silent."""
 LONGEST = 1.5
-"""Times ``broker.reconnect_max``: its bound. A rival comes again within that, unless it knows already;
-then it says itself that there are two."""
+"""Times ``broker.reconnect_max``: its bound. The other client comes again within that, unless it knows
+already; then it says itself that there are two."""
 LONGER = 6
 """Times ``broker.reconnect_max``: the longest pause, which leaves the other one in peace."""
 
 
-class Rival:
+class TakeoverContention:
     """Of one session.
 
     Args:
-        longest: seconds, the longest pause between attempts as long as there is no rival.
+        longest: seconds, the longest pause between attempts as long as there is no other client.
     """
 
     __slots__ = (
@@ -65,7 +66,7 @@ class Rival:
 
     def has_taken(self, now: float, lived: float, told: bool, sent: bool) -> bool:
         """The broker has ended the session, which it had accepted, after ``lived`` seconds; ``told``: as its
-        identifier came again; ``sent``: it was sent messages. Answers whether a rival has it."""
+        identifier came again; ``sent``: it was sent messages. Answers whether another client has it."""
         if self.reason(now) is None:
             self._lost_at = None
             self._pauses.reset()
