@@ -97,7 +97,7 @@ class InjectionSession(BaseSession):
         super().__init__(injector.parts.driver)
         self.injector = injector
         self.sender = sender
-        sender.resumption.silence.ask = self._ask
+        sender.resumption.answer_timeout.ask = self._ask
         self.client_id = injector.ids.of(sender.index)
         broker = injector.parts.config.broker
         self._backoff = Backoff(self.driver.random, broker.reconnect_min, broker.reconnect_max)
@@ -232,7 +232,7 @@ class InjectionSession(BaseSession):
                 self._taken_over = packet.reason_code == ReasonCode.SESSION_TAKEN_OVER
                 self._refusal = f"the broker disconnected with reason 0x{packet.reason_code:02X}"
             case PingResp():
-                sender.end_silence()
+                sender.end_unanswered()
             case _:
                 pass  # nothing else is due, as the session subscribes to nothing
 

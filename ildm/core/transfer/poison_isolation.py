@@ -125,7 +125,7 @@ class PoisonIsolation:
                 continue
             if isinstance(item, Inflight) and min(item.entry.qos, wire.max_qos) == 2:
                 self._resumption.guard(item.entry)
-                self._resumption.silence.taken_up(packet_id, item)
+                self._resumption.answer_timeout.taken_up(packet_id, item)
             self._alone = packet_id
             return
         self.end()

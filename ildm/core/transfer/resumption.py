@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from ildm.core.transfer.answer_timeout import AnswerTimeout
 from ildm.core.transfer.queue import Entry
 from ildm.core.transfer.share import RELEASED, Share
-from ildm.core.transfer.silence import Silence
 from ildm.core.transfer.window import Inflight, InflightBatch, Window, consecutive
 from ildm.mqtt import PubRel
 
@@ -25,7 +25,7 @@ class Resumption:
         noted: what an earlier life has noted.
     """
 
-    __slots__ = ("_custody", "_noted", "_noting", "_window", "_wire", "forgotten", "silence")
+    __slots__ = ("_custody", "_noted", "_noting", "_window", "_wire", "answer_timeout", "forgotten")
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Resumption:
         self._noted = {note & 0xFFFF for note in noted}
         """Packet identifiers of messages that were under way at the end of an earlier life."""
         window.free_reserved(self._noted)
-        self.silence = Silence(driver, window)
+        self.answer_timeout = AnswerTimeout(driver, window)
         self.forgotten: Callable[[bool], bool] = lambda released: True
         """Asked of a QoS 2 message that was under way in a session which the far end has forgotten, and
         whether it had answered it with PUBREC: is it to be sent anew, or done?"""
@@ -55,7 +55,7 @@ class Resumption:
 
     def attach(self) -> None:
         """The connection is another one."""
-        self.silence.clear()
+        self.answer_timeout.clear()
         self._window.free_reserved(self._noted)
 
     def begin(self, session_present: bool) -> None:
@@ -77,7 +77,7 @@ class Resumption:
                 again += self._resend_batch(item, ids, session_present)
             elif item.released and session_present:
                 window.add(packet_id, item)
-                self.silence.taken_up(packet_id, item)
+                self.answer_timeout.taken_up(packet_id, item)
                 wire.write(PubRel(packet_id=packet_id).encode(wire.version))
                 self.guard(item.entry)
             elif session_present and window.takes(item.size):
@@ -88,7 +88,7 @@ class Resumption:
                     window.add(packet_id, item)
                     if min(item.entry.qos, wire.max_qos) == 2:
                         self.guard(item.entry)
-                        self.silence.taken_up(packet_id, item)
+                        self.answer_timeout.taken_up(packet_id, item)
             elif session_present or item.entry.qos < 2 or self.forgotten(item.released):
                 again.append(item.entry)
             else:
@@ -152,7 +152,7 @@ class Resumption:
             item.size = wire.send_with_id(entry, packet_id, dup=True)
         if item.size:
             window.add(packet_id, item)
-            self.silence.taken_up(packet_id, item)
+            self.answer_timeout.taken_up(packet_id, item)
             wire.counters["spool_resumed"] += 1
         return True
 

@@ -471,9 +471,9 @@ class Sender(SpooledSender):
                 self.resumption.note_sent(packet_id, entry)
         return True
 
-    def end_silence(self) -> None:
+    def end_unanswered(self) -> None:
         """The far end has answered a PINGREQ: what it should have answered before is taken for answered."""
-        for packet_id, released in self.resumption.silence.unanswered():
+        for packet_id, released in self.resumption.answer_timeout.unanswered():
             self.counters[f"{self.name}_unanswered"] += 1
             if released:
                 self._complete(packet_id, 0)

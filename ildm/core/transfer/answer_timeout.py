@@ -19,7 +19,7 @@ PATIENCE = 5.0
 """Seconds until a PINGREQ is sent. Once a broker is known to let handshakes hang, it goes at once."""
 
 
-class Silence:
+class AnswerTimeout:
     """Handshakes that were taken up on the present connection."""
 
     __slots__ = ("_asked", "_driver", "_found", "_taken_up", "_timer", "_window", "ask")
