@@ -34,7 +34,7 @@ from ildm import compiled  # noqa: E402
 HOT = {
     "ildm/api": "retained_view",
     "ildm/core": "counters frames node session timer_queue timing",
-    "ildm/core/broker": "asking audit audit_session broker_choice delivery injection injection_session"
+    "ildm/core/broker": "audit audit_session broker_choice broker_query delivery injection injection_session"
     " loop_guard own_ids parts reach retained_order same_broker version_probe visibility",
     "ildm/core/link": "control scope session start_gate translation",
     "ildm/core/local": "ack_gate acknowledgements actions admission aliases answers bans broker_session"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ildm.api import Stamp, Unreachable
-from ildm.core.broker.asking import AskingSession
+from ildm.core.broker.broker_query import BrokerQuery
 from ildm.core.broker.own_ids import AUDIT
 from ildm.mqtt import (
     Disconnect,
@@ -34,7 +34,7 @@ IDLE = 5.0
 KEEP_ALIVE = 60
 
 
-class AuditSession(AskingSession):
+class AuditSession(BrokerQuery):
     """A connection of its own to the broker, over which nothing is published."""
 
     __slots__ = (

@@ -14,7 +14,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from ildm.api import Unreachable
-from ildm.core.broker.asking import AskingSession
+from ildm.core.broker.broker_query import BrokerQuery
 from ildm.core.broker.own_ids import PROBE
 from ildm.core.tables import BROKERS
 from ildm.mqtt import (
@@ -140,7 +140,7 @@ class Delivery:
         return again
 
 
-class DeliveryProbe(AskingSession):
+class DeliveryProbe(BrokerQuery):
     """One connection that publishes to itself, on one topic after the other until something comes.
 
     Args:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ildm.api import Unreachable
 from ildm.core.backoff import Backoff
-from ildm.core.broker.asking import AskingSession
+from ildm.core.broker.broker_query import BrokerQuery
 from ildm.core.broker.own_ids import SAME
 from ildm.mqtt import (
     ConnAck,
@@ -267,7 +267,7 @@ class SameBroker:
         return sorted(node for node, (_, _, at) in self._same.items() if at >= since)
 
 
-class HearingSession(AskingSession):
+class HearingSession(BrokerQuery):
     """A connection to the broker that stays; it is the only own session that subscribes and stays."""
 
     __slots__ = (

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ildm.core.broker.injection import Injector
 
 
-class AskingSession(BaseSession):
+class BrokerQuery(BaseSession):
     """It speaks as a client whose session ends with the connection, and has one timer.
 
     Args:
