@@ -14,9 +14,9 @@ from ildm.core.broker.parts import BrokerParts
 from ildm.core.broker.reach import Reach
 from ildm.core.calendar import Calendar
 from ildm.core.counters import Counters
-from ildm.core.host.kept import saved_states
 from ildm.core.host.node_api import PluginApi
 from ildm.core.host.parts import HostParts
+from ildm.core.host.plugin_state import saved_states
 from ildm.core.link.link_store import LinkStore
 from ildm.core.link.manager import LinkManager
 from ildm.core.link.parts import LinkParts

@@ -25,7 +25,7 @@ from ildm.api import (
 )
 from ildm.config import LimitsConfig, LinkConfig
 from ildm.core.counters import Counters
-from ildm.core.host.kept import PluginState
+from ildm.core.host.plugin_state import PluginState
 from ildm.core.link.pauses import Pauses
 from ildm.core.plugin.account import FAILURES, Account
 from ildm.core.plugin.arguments import (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ildm.api import Algorithm, Filter, Plugin, PluginConfig, Session, Source
 from ildm.config import LimitsConfig, PluginChoice
-from ildm.core.host.kept import PluginState
+from ildm.core.host.plugin_state import PluginState
 from ildm.core.plugin.account import OTHER, Account
 from ildm.core.plugin.arguments import checked_fields
 from ildm.core.plugin.checking import check_plugin

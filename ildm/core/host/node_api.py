@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ildm.api import Injections, Link, NodeStatus, Peer, PluginError, SendResult, Session, Stamp, Timer
 from ildm.config import Address
-from ildm.core.host.keeping import Keeping
-from ildm.core.host.kept import PluginState
 from ildm.core.host.peer_session import PeerSession
+from ildm.core.host.plugin_log import PluginLog
+from ildm.core.host.plugin_state import PluginState
 from ildm.core.link.link import NeighborLink
 from ildm.core.local.broker_session import BrokerSession
 from ildm.core.local.client_session import ClientSession
@@ -57,7 +57,7 @@ class PluginApi:
             parts.store.put(PLUGIN_STATE, (loaded.key, key), None if value is None else (value,))
 
         self.state: MutableMapping[str, bytes] = PluginState(loaded, saved, save)
-        self._keeping = Keeping(parts.custody, loaded.key)
+        self._plugin_log = PluginLog(parts.custody, loaded.key)
         self.random: Random = Random(parts.driver.random.getrandbits(64))  # noqa: S311 - not for secrets
 
     @property
@@ -202,10 +202,10 @@ class PluginApi:
 
     def keep(self, data: bytes) -> int | None:
         check_bytes(data, "data")
-        return self._keeping.keep(data)
+        return self._plugin_log.keep(data)
 
     def unkeep(self, number: int) -> None:
-        self._keeping.unkeep(number)
+        self._plugin_log.unkeep(number)
 
     def when_kept(self, callback: Callable[[], None]) -> None:
         check_callable(callback)
@@ -216,7 +216,7 @@ class PluginApi:
             custody.when(custody.last, partial(self._loaded.timers.call_now, callback, ()))
 
     def kept(self) -> Iterator[tuple[int, bytes]]:
-        return self._keeping.kept()
+        return self._plugin_log.kept()
 
     def routes_changed(self) -> None:
         self._parts.router.invalidate()

@@ -1,4 +1,4 @@
-"""What a plugin wants to find again after a restart."""
+"""The state that a plugin finds again after a restart."""
 
 from __future__ import annotations
 

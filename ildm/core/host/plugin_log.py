@@ -1,4 +1,4 @@
-"""What a plugin keeps in the node's spool."""
+"""The records that a plugin keeps in the spool of its node."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PAGE = 256 << 10
 """Bytes read back at once."""
 
 
-class Keeping:
+class PluginLog:
     """See :meth:`ildm.api.NodeApi.keep`: a consumer of the plugin's own, with its bytes as they are.
 
     Args:
