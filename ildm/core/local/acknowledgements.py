@@ -163,7 +163,7 @@ class Acknowledgements:
             if left <= 0:
                 self._parts.counters["clients_over_inflight"] += 1
                 raise ProtocolViolation(
-                    f"more than {self.receive_maximum} messages sent while acknowledgements are withheld",
+                    f"more than {self.receive_maximum} messages sent while acknowledgements are deferred",
                     clause="MQTT-3.3.4-9",
                     reason=ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
                 )
@@ -190,7 +190,7 @@ class Acknowledgements:
         client = self._wire.client
         if client is not None and client.is_open:
             self._parts.counters["clients_over_inflight"] += 1
-            text = "more messages at once than there is room for while acknowledgements are withheld"
+            text = "more messages at once than there is room for while acknowledgements are deferred"
             self._wire.fail(OverLimit(text, clause="MQTT-4.13.2"))
 
     def too_much_deferred(self) -> None:

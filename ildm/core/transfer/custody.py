@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ildm.core.calendar import Calendar
 from ildm.core.spool import NEVER, Identity, Record, Waiting
 from ildm.core.transfer.identity import Identities, Origin, Stretches, made
-from ildm.core.transfer.share import Share, Withheld
+from ildm.core.transfer.share import DeferredAck, Share
 from ildm.core.transfer.spooled_queue import SpooledQueue, summed
 from ildm.mqtt import Publish, Version
 
@@ -106,7 +106,7 @@ class Custody:
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
         self._telling = False
         self._held: set[Holdable] = set()
-        self._withheld: dict[int, list[Withheld]] = {}
+        self._deferred: dict[int, list[DeferredAck]] = {}
         self._to_be_written = False
         self._failing_since: float | None = None
         self._full_since: float | None = None
@@ -314,23 +314,23 @@ class Custody:
         if not self._to_be_written:
             self._to_be_written = True
             self.driver.call_later(self._freed_soon, self._write)
-        if self._withheld and lsn in self._withheld:
+        if self._deferred and lsn in self._deferred:
             self._answer(consumer, lsn, count)
 
     def retired(self, consumer: Consumer) -> None:
         """All that was for a consumer was thrown away."""
-        for lsn in list(self._withheld):
+        for lsn in list(self._deferred):
             self._answer(consumer, lsn, None)
 
     def _answer(self, consumer: Consumer, lsn: int, count: int | None) -> None:
         """Give the answers that have waited for a consumer alone to have done with a record."""
-        waiting = self._withheld.pop(lsn)
-        left = [withheld for withheld in waiting if not withheld.freed(consumer, count)]
+        waiting = self._deferred.pop(lsn)
+        left = [deferred for deferred in waiting if not deferred.freed(consumer, count)]
         if left:
-            self._withheld[lsn] = left
-        for withheld in waiting:
-            if withheld not in left:
-                withheld.settle()
+            self._deferred[lsn] = left
+        for deferred in waiting:
+            if deferred not in left:
+                deferred.settle()
 
     def _write(self) -> None:
         self._to_be_written = False
@@ -371,9 +371,9 @@ class Custody:
         """A source has gone."""
         self._held.discard(source)
 
-    def withhold(self, lsn: int, withheld: Withheld) -> None:
+    def defer(self, lsn: int, deferred: DeferredAck) -> None:
         """Answer a neighbour when there is room, or when what it has sent has been freed."""
-        self._withheld.setdefault(lsn, []).append(withheld)
+        self._deferred.setdefault(lsn, []).append(deferred)
 
     def _room_soon(self) -> None:
         self.driver.call_soon(self._room)  # not amid what has made it
@@ -384,10 +384,10 @@ class Custody:
         held, self._held = self._held, set()
         for source in held:
             source.release(self)
-        answers, self._withheld = self._withheld, {}
+        answers, self._deferred = self._deferred, {}
         for each in answers.values():
-            for withheld in each:
-                withheld.passed()
+            for deferred in each:
+                deferred.passed()
 
     # senders --------------------------------------------------------------------------------------
 

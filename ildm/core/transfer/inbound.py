@@ -107,6 +107,7 @@ class Inbound:
     """
 
     __slots__ = (
+        "_deferred",
         "_holders",
         "_recent",
         "_recent_set",
@@ -114,7 +115,6 @@ class Inbound:
         "_unacknowledged",
         "_unacknowledged_qos2",
         "_unreleased",
-        "_withheld",
         "_write",
         "_write_durable",
         "byte_limit",
@@ -148,7 +148,7 @@ class Inbound:
         self._recent: deque[int] = deque()
         self._recent_set: set[int] = set()
         self._holders: set[object] = set()
-        self._withheld: list[bytes] = []
+        self._deferred: list[bytes] = []
 
     @property
     def unacknowledged(self) -> int:
@@ -307,22 +307,22 @@ class Inbound:
 
     def connected(self) -> None:
         """On a new connection the far end repeats all it has no answer to."""
-        self._withheld.clear()
+        self._deferred.clear()
         self.received_ids.clear()
 
     def hold(self, reason: object) -> None:
-        """Withhold answers: the credit then ends what the far end sends, and nothing else."""
+        """Defer answers: the credit then ends what the far end sends, and nothing else."""
         self._holders.add(reason)
 
     def release(self, reason: object) -> None:
         self._holders.discard(reason)
-        if not self._holders and self._withheld:
-            answers, self._withheld = b"".join(self._withheld), []
+        if not self._holders and self._deferred:
+            answers, self._deferred = b"".join(self._deferred), []
             self._write(answers)
 
     def _answer(self, answers: bytes) -> None:
         if self._holders:
-            self._withheld.append(answers)
+            self._deferred.append(answers)
         else:
             self._write(answers)
 

@@ -14,7 +14,7 @@ from ildm.core.transfer.gathering import Forwarder, Gathering
 from ildm.core.transfer.identity import UNKNOWN, Origin
 from ildm.core.transfer.inbound import NeighborReceipt
 from ildm.core.transfer.retained import RetainedStore
-from ildm.core.transfer.share import Withheld
+from ildm.core.transfer.share import DeferredAck
 from ildm.core.transfer.stamps import stamped
 from ildm.core.transfer.watch import LOCAL
 from ildm.mqtt import (
@@ -260,7 +260,7 @@ class Router(Forwarder):
         if destinations:
             lsn = custody.take_batch(batch, destinations, turn, origin.identity, origin.reroute_id)
             if receipt is not None:
-                custody.withhold(lsn, Withheld(receipt, _consumers(destinations), count, 0, batch))
+                custody.defer(lsn, DeferredAck(receipt, _consumers(destinations), count, 0, batch))
         elif receipt is not None:
             receipt.settle_batch(batch, 0, count)
 
@@ -328,8 +328,8 @@ class Router(Forwarder):
         origin: Origin,
     ) -> None:
         """Take a batch of QoS 1 from a neighbour upon this node, and answer it once that is durable."""
-        answer, withheld = None, custody.full
-        if withheld or origin.identity is None:
+        answer, deferred = None, custody.full
+        if deferred or origin.identity is None:
             inbound.take_batch(batch)
         else:
             answer = inbound.pass_batch(batch)
@@ -339,7 +339,7 @@ class Router(Forwarder):
         self.counters["transferred_in"] += count
         done = 0
         for first, number, here in custody.judge(origin, count):
-            if withheld and first > done:
+            if deferred and first > done:
                 receipt.passed_batch(batch.part(done, first - done))
             done = first + number
             self._spool_batch(
@@ -350,11 +350,11 @@ class Router(Forwarder):
                 None,
                 origin.at(first),
                 here,
-                receipt if withheld else None,
+                receipt if deferred else None,
             )
         if answer is not None:
             inbound.answer_durable(answer)
-        elif not withheld:
+        elif not deferred:
             receipt.passed_batch(batch)
         elif done < count:
             receipt.passed_batch(batch.part(done, count - done))
@@ -413,14 +413,14 @@ class Router(Forwarder):
                 found = []
             else:
                 message = judged
-        withheld = custody.full
+        deferred = custody.full
         destinations: Sequence[Destination] = ()
         lsn = 0
         if found:
             injected = [self.injector.destination(index, message.qos, 1)] if here else []
             lsn, destinations = self._spool(custody, message, source, index, None, origin, injected)
-        if withheld and destinations:
-            custody.withhold(lsn, Withheld(receipt, _consumers(destinations), 1, packet_id))
+        if deferred and destinations:
+            custody.defer(lsn, DeferredAck(receipt, _consumers(destinations), 1, packet_id))
         else:
             receipt.passed(packet_id)
 

@@ -77,7 +77,7 @@ class Share(Receipt):
         self.consumer.note(self.lsn, packet_id - 1, value)
 
 
-class Withheld:
+class DeferredAck:
     """The answer to messages of a neighbour that were taken although the spool is full.
 
     It goes out when there is room, or when all who were to get the messages have them or never will: so two

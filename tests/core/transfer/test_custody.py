@@ -265,7 +265,7 @@ def test_an_identifier_in_use_is_refused() -> None:
         inbound.take_batch(like(run(5, 1) * 2, 9))
 
 
-def test_answers_are_withheld_while_a_queue_is_full() -> None:
+def test_answers_are_deferred_while_a_queue_is_full() -> None:
     answers = Answers()
     inbound = answers.inbound
     inbound.take_batch(like(run(1, 3), 9))

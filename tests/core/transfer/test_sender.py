@@ -156,7 +156,7 @@ def test_block_is_bounded_too(world: World) -> None:
 
 
 def test_block_holds_nobody_for_qos_0(world: World) -> None:
-    """There is no acknowledgement to withhold: what is over the bound goes, the oldest first."""
+    """There is no acknowledgement to defer: what is over the bound goes, the oldest first."""
     sender, counters = make(world, messages=10, overflow="block")
     source = Source()
     for i in range(100):
