@@ -159,12 +159,12 @@ class Cooperation:
     def _enter(self, link: NeighborLink, restored: bool) -> None:
         link.joined_at = link.held_at = self.driver.now()
         if not restored:
-            link.heard.clear()
+            link.received_interest.clear()
         self.active.append(link)
         self.parts.router.invalidate()
         self.parts.dispatch.call("on_link_up", link)
         if link.interest:
-            link.heard.local_changes({})  # this is all of them
+            link.received_interest.local_changes({})  # this is all of them
             self.parts.dispatch.interest_changed(link, link.interest)
 
     def _join(self, link: NeighborLink, again: bool) -> None:
@@ -173,7 +173,7 @@ class Cooperation:
         self.driver.log("debug" if link.on_demand else "info", said, neighbor=link.node_id)
         if self.parts.memory is not None:
             self.parts.memory.joined(link)
-        link.heard.begin_synchronization()
+        link.received_interest.begin_synchronization()
         if link.rules is not None:
             send_control(link, SCOPE, scope.told(link.rules))
         link.announcer.start()
@@ -222,20 +222,20 @@ class Cooperation:
         elif topic == READY:
             self._ready(link, payload)
         elif topic == SYNCED:
-            self.interest_changed(link, link.heard.end_synchronization())
+            self.interest_changed(link, link.received_interest.end_synchronization())
             self.start_gate.look()
             self.retained_sync.digest_came(link, payload)
         elif topic == TOLD:
             if not payload.isdigit() or len(payload) > 9:
                 raise MalformedPacket("malformed message about interest", clause="MQTT-4.13")
-            link.announcer.told_on(int(payload))
+            link.announcer.advertised_on(int(payload))
         elif topic == FROM:
             link.inbounds[session].received_ids.told(payload)
         elif topic == SCOPE:
             link.scope = scope.heard(payload)
             self.parts.router.invalidate()
             self.retained_sync.scope_changed(link)
-            if not link.heard.synchronizing:  # it has other rules than when the link began
+            if not link.received_interest.synchronizing:  # it has other rules than when the link began
                 self.retained_sync.compare(link)
         elif topic == TRACE:
             self.tracing.came(link, payload)
@@ -272,7 +272,7 @@ class Cooperation:
             if self.parts.memory is not None:
                 self.parts.memory.interest_changed(link, changes)
             self.parts.router.invalidate()
-            self.parts.dispatch.interest_changed(link, link.heard.local_changes(changes))
+            self.parts.dispatch.interest_changed(link, link.received_interest.local_changes(changes))
 
     def rules_changed(self, link: NeighborLink, rules: LinkRules | None) -> None:
         """Other rules hold on a link: the neighbour is told, and what depends on them is worked out anew."""
@@ -281,7 +281,7 @@ class Cooperation:
             send_control(link, SCOPE, scope.told(rules))
         before = list(link.interest)
         changes = link.follow_rules(rules)
-        crowded = link.heard.over_limit
+        crowded = link.received_interest.over_limit
         if crowded:
             self._forget_interest(link)
             changes = dict.fromkeys(before)
@@ -297,15 +297,15 @@ class Cooperation:
     def _forget_interest(self, link: NeighborLink) -> None:
         """The neighbour has to tell its interest again, and hears what finds no room."""
         if link.in_cooperation and self.parts.memory is not None:
-            self.parts.memory.interest_changed(link, dict.fromkeys(link.heard.filters))
-        link.heard.clear()
+            self.parts.memory.interest_changed(link, dict.fromkeys(link.received_interest.filters))
+        link.received_interest.clear()
 
     def inter_subscribed(self, link: NeighborLink, packet: Subscribe | Unsubscribe) -> bytes:
         """A neighbour announces what it wants, or withdraws it; answers the acknowledgement."""
         if isinstance(packet, Subscribe):
-            changes, answer = link.heard.subscribed(packet)
+            changes, answer = link.received_interest.subscribed(packet)
         else:
-            changes, answer = link.heard.unsubscribed(packet)
+            changes, answer = link.received_interest.unsubscribed(packet)
         self.interest_changed(link, changes)
         self.telling.answer(link)
         return answer

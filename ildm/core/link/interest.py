@@ -65,7 +65,7 @@ class Announcer:
     Args:
         sender: of the link's first session.
         synchronized: everything has been repeated; may write more.
-        progressed: :attr:`told` has grown.
+        progressed: :attr:`advertised` has grown.
         full: the neighbour has no room for a filter, and had for all before.
     """
 
@@ -78,12 +78,12 @@ class Announcer:
         full: Callable[[], None] = lambda: None,
     ) -> None:
         self.counters = counters
-        self.wanted: dict[str, int] = {}
+        self.interest: dict[str, int] = {}
         """Filter -> maximum QoS."""
         self.version = 0
-        """Grows with every change of what is wanted."""
-        self.told = 0
-        """The neighbour, and all behind it, know what was wanted at this version."""
+        """Grows with every change of the interest."""
+        self.advertised = 0
+        """The neighbour, and all behind it, know the interest of this version."""
         self.speaking = False
         """The neighbour is told changes; else everything is repeated to it later."""
         self.waiting_for: int | None = None
@@ -112,29 +112,29 @@ class Announcer:
 
     def subscribe(self, filters: Mapping[str, int]) -> None:
         """Raises: PluginError when one is no filter."""
-        for topic_filter, qos in new_filters(filters, self.wanted).items():
+        for topic_filter, qos in new_filters(filters, self.interest).items():
             self._note(topic_filter)
-            self.wanted[topic_filter] = qos
+            self.interest[topic_filter] = qos
         self._go_on()
 
     def unsubscribe(self, filters: Iterable[str]) -> None:
-        for topic_filter in old_filters(filters, self.wanted):
+        for topic_filter in old_filters(filters, self.interest):
             self._note(topic_filter)
-            del self.wanted[topic_filter]
+            del self.interest[topic_filter]
             self._settle(topic_filter)
         self._go_on()
 
     def _note(self, topic_filter: str) -> None:
         self.version += 1
         if self.speaking and topic_filter not in self._round:
-            told = None if topic_filter in self._refused else self._aim(topic_filter)
-            self._next.setdefault(topic_filter, told)
+            advertised = None if topic_filter in self._refused else self._aim(topic_filter)
+            self._next.setdefault(topic_filter, advertised)
 
     def _aim(self, topic_filter: str) -> int | None:
         """The QoS the neighbour is to know in the end."""
         if self._refused and topic_filter == EVERYTHING:
             return 2
-        return self.wanted.get(topic_filter)
+        return self.interest.get(topic_filter)
 
     def _settle(self, topic_filter: str) -> None:
         """The neighbour has taken a filter, or need not any more."""
@@ -146,14 +146,14 @@ class Announcer:
     def clear(self) -> None:
         """The link has left the cooperation."""
         self.stop()
-        self.wanted.clear()
+        self.interest.clear()
 
     # telling ----------------------------------------------------------------------------------
 
     @property
     def behind(self) -> bool:
-        """Something wanted is not known to the neighbour, or to those behind it."""
-        return self.speaking and self.told < self.version
+        """Some of the interest is not known to the neighbour, or to those behind it."""
+        return self.speaking and self.advertised < self.version
 
     def connected(self) -> None:
         """There is a new connection: packets are counted anew."""
@@ -164,8 +164,8 @@ class Announcer:
         """Repeat everything; the neighbour drops what is not repeated."""
         self.stop()
         self.speaking = self._synchronizing = True
-        self.told = -1
-        self._next = dict.fromkeys(self.wanted)
+        self.advertised = -1
+        self._next = dict.fromkeys(self.interest)
         self._begin_round()
         self._go_on()
 
@@ -202,7 +202,7 @@ class Announcer:
                 self.counters["inter_subscribes_refused"] += 1
             if code == ReasonCode.QUOTA_EXCEEDED:
                 full = True
-                if topic_filter in self.wanted:
+                if topic_filter in self.interest:
                     self._refused.pop(topic_filter, None)
                     self._refused[topic_filter] = None
             elif topic_filter in self._refused:
@@ -222,7 +222,7 @@ class Announcer:
         self._sent_at_tick = self._sent
         return self._ticks
 
-    def told_on(self, packets: int) -> None:
+    def advertised_on(self, packets: int) -> None:
         """So many packets of this connection are known behind the neighbour, too.
 
         Raises:
@@ -231,10 +231,10 @@ class Announcer:
         if packets > self._sent:
             raise MalformedPacket(f"told {packets} of {self._sent} packets", clause="MQTT-4.13")
         self._answered = max(self._answered, packets)
-        before = self.told
+        before = self.advertised
         while self._marks and self._marks[0][0] <= self._answered:
-            self.told = self._marks.popleft()[1]
-        if self.told > before:
+            self.advertised = self._marks.popleft()[1]
+        if self.advertised > before:
             self._progressed()
 
     def _begin_round(self) -> None:
@@ -278,19 +278,19 @@ class Announcer:
             if topic_filter not in self._round or (self._aim(topic_filter) is None) is adding:
                 if not adding and topic_filter in self._round:
                     # wanted again since the additions went out: another round, if that is news
-                    told = self._round.pop(topic_filter)
-                    if told != self._aim(topic_filter):
-                        self._next[topic_filter] = told
+                    advertised = self._round.pop(topic_filter)
+                    if advertised != self._aim(topic_filter):
+                        self._next[topic_filter] = advertised
                 continue
-            told = self._round.pop(topic_filter)
-            if told == self._aim(topic_filter):
+            advertised = self._round.pop(topic_filter)
+            if advertised == self._aim(topic_filter):
                 continue
             needed = len(topic_filter.encode()) + 3
             if needed > room:
                 self.counters["inter_subscribes_dropped_too_large"] += 1
                 continue
             if part and (adding is not kind or size + needed > room):
-                self._round[topic_filter] = told
+                self._round[topic_filter] = advertised
                 self._first_steps.append(step)
                 break
             kind = adding
@@ -306,8 +306,8 @@ class Announcer:
         packet: Subscribe | Unsubscribe
         self._under_way = {f: self._aim(f) for f in part}
         if adding:
-            wanted = [Subscription(topic_filter=f, qos=qos or 0) for f, qos in self._under_way.items()]
-            packet = Subscribe(packet_id=packet_id, subscriptions=wanted)
+            interest = [Subscription(topic_filter=f, qos=qos or 0) for f, qos in self._under_way.items()]
+            packet = Subscribe(packet_id=packet_id, subscriptions=interest)
         else:
             packet = Unsubscribe(packet_id=packet_id, topic_filters=part)
         self.counters["inter_subscribes" if adding else "inter_unsubscribes"] += len(part)
@@ -321,8 +321,8 @@ class Announcer:
             self._freed += FILTERS_PER_PACKET  # the neighbour drops what was not repeated
         version = self._version_of_round if self._next else self.version
         if self._answered >= self._sent:
-            if version > self.told:
-                self.told = version
+            if version > self.advertised:
+                self.advertised = version
                 self._progressed()
         elif len(self._marks) < MARKS:
             self._marks.append((self._sent, version))
@@ -330,7 +330,7 @@ class Announcer:
             self._marks[-1] = self._sent, version
 
 
-class Heard:
+class ReceivedInterest:
     """What a neighbour wants from this node, bounded in number and bytes."""
 
     def __init__(
@@ -400,7 +400,7 @@ class Heard:
         return number > self.config.max_filters or size > self.config.max_filter_bytes
 
     def restore(self, filters: Mapping[str, int]) -> None:
-        """What an earlier life of this node has heard."""
+        """What an earlier life of this node has received."""
         for topic_filter, qos in filters.items():
             self._set(topic_filter, qos)
 
@@ -413,8 +413,8 @@ class Heard:
         self._count(len(packet.subscriptions))
         changes: dict[str, int | None] = {}
         codes: list[int] = []
-        for wanted in packet.subscriptions:
-            topic_filter = wanted.topic_filter
+        for entry in packet.subscriptions:
+            topic_filter = entry.topic_filter
             if topic_filter.startswith("$"):
                 raise MalformedPacket(
                     f"inter-subscription to {topic_filter!r}: $-topics do not cross", clause="MQTT-4.7.2-1"
@@ -428,10 +428,10 @@ class Heard:
                 self._refused(topic_filter)
                 codes.append(int(refusal))
                 continue
-            codes.append(wanted.qos)
-            if before != wanted.qos:
-                self._set(topic_filter, wanted.qos)
-                changes[topic_filter] = wanted.qos
+            codes.append(entry.qos)
+            if before != entry.qos:
+                self._set(topic_filter, entry.qos)
+                changes[topic_filter] = entry.qos
         return changes, SubAck(packet_id=packet.packet_id, reason_codes=codes).encode(Version.V5)
 
     def unsubscribed(self, packet: Unsubscribe) -> tuple[dict[str, int | None], bytes]:

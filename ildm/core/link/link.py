@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ildm.api import Peer
 from ildm.core.link.clocks import NeighborClock
-from ildm.core.link.interest import Announcer, Heard
+from ildm.core.link.interest import Announcer, ReceivedInterest
 from ildm.core.link.state import Stateful
 from ildm.core.link.translation import Translation
 from ildm.core.plugin.arguments import new_filters, old_filters
@@ -113,7 +113,7 @@ class NeighborLink(Stateful):
             self._full,
         )
         """What this node wants from the neighbour."""
-        self.heard = Heard(
+        self.received_interest = ReceivedInterest(
             config,
             counters,
             levels,
@@ -121,10 +121,10 @@ class NeighborLink(Stateful):
             None if rules is None else Translation(rules.heard),
         )
         """What the neighbour wants."""
-        self._wanted = None if rules is None else Translation(rules.wanted)
+        self._own_interest = None if rules is None else Translation(rules.wanted)
         self._said: set[str] = set()
         self.answering = False
-        """It is to be said that what was heard is known behind this node, too."""
+        """It is to be said that what was received is known behind this node, too."""
         self.transferred_in = 0
         self.limits = limits_of(config, sessions, config.delay)
         self._writable = writable
@@ -190,7 +190,7 @@ class NeighborLink(Stateful):
         self.ready_heard = 0
         self.rival = None
         self.announcer.connected()
-        self.heard.packets = 0
+        self.received_interest.packets = 0
         self.scope = None
         self.answering = False
         self.control = session
@@ -213,27 +213,28 @@ class NeighborLink(Stateful):
 
     @property
     def interest(self) -> Mapping[str, int]:
-        return MappingProxyType(self.heard.local)
+        return MappingProxyType(self.received_interest.local)
 
     @property
     def announced(self) -> Mapping[str, int]:
-        return MappingProxyType(self.announcer.wanted if self._wanted is None else self._wanted.given)
+        own = self._own_interest
+        return MappingProxyType(self.announcer.interest if own is None else own.given)
 
     def inter_subscribe(self, filters: Mapping[str, int]) -> None:
-        if self._wanted is None:
+        if self._own_interest is None:
             self.announcer.subscribe(filters)
             return
-        for topic_filter, qos in new_filters(filters, self._wanted.given).items():
-            self._wanted.put(topic_filter, qos)
-        self._announce(self._wanted.take_changes())
+        for topic_filter, qos in new_filters(filters, self._own_interest.given).items():
+            self._own_interest.put(topic_filter, qos)
+        self._announce(self._own_interest.take_changes())
 
     def inter_unsubscribe(self, filters: Iterable[str]) -> None:
-        if self._wanted is None:
+        if self._own_interest is None:
             self.announcer.unsubscribe(filters)
             return
-        for topic_filter in old_filters(filters, self._wanted.given):
-            self._wanted.remove(topic_filter)
-        self._announce(self._wanted.take_changes())
+        for topic_filter in old_filters(filters, self._own_interest.given):
+            self._own_interest.remove(topic_filter)
+        self._announce(self._own_interest.take_changes())
 
     def follow_rules(self, rules: LinkRules | None) -> dict[str, int | None]:
         """Other rules hold from now on; answers what that changes of the neighbour's interest (local names).
@@ -248,16 +249,16 @@ class NeighborLink(Stateful):
             inbound.byte_limit = max(inbound.byte_limit, self._inbound_bytes)
         for session in self.open_sessions:
             session.follow_rules()
-        self._wanted = None if rules is None else Translation(rules.wanted)
-        wanted = given
-        if self._wanted is not None:
+        self._own_interest = None if rules is None else Translation(rules.wanted)
+        interest = given
+        if self._own_interest is not None:
             for topic_filter, qos in given.items():
-                self._wanted.put(topic_filter, qos)
-            self._wanted.take_changes()
-            wanted = self._wanted.made
-        self.announcer.subscribe(wanted)
-        self.announcer.unsubscribe(self.announcer.wanted.keys() - wanted.keys())
-        return self.heard.translate(None if rules is None else Translation(rules.heard))
+                self._own_interest.put(topic_filter, qos)
+            self._own_interest.take_changes()
+            interest = self._own_interest.made
+        self.announcer.subscribe(interest)
+        self.announcer.unsubscribe(self.announcer.interest.keys() - interest.keys())
+        return self.received_interest.translate(None if rules is None else Translation(rules.heard))
 
     @property
     def _inbound_bytes(self) -> int:
@@ -416,9 +417,9 @@ class NeighborLink(Stateful):
         for inbound in self.inbounds:  # the neighbour takes back what it has no answer to
             inbound.reset()
         self.announcer.clear()
-        if self._wanted is not None:
-            self._wanted.clear()
-        self.heard.clear()
+        if self._own_interest is not None:
+            self._own_interest.clear()
+        self.received_interest.clear()
 
     def _clear(self, sender: Sender, reason: Left) -> None:
         waiting = sender.clear(reason)

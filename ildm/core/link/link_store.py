@@ -55,7 +55,7 @@ class LinkStore:
     def left(self, link: NeighborLink) -> None:
         """To be told while the link still knows the neighbour's interest."""
         self.store.put(COOPERATION, (link.node_id,), None)
-        self.interest_changed(link, dict.fromkeys(link.heard.filters))
+        self.interest_changed(link, dict.fromkeys(link.received_interest.filters))
 
     def load(self) -> list[Remembered]:
         """What an earlier life has saved; what makes no sense, or is another algorithm's, is forgotten."""

@@ -114,7 +114,7 @@ class LinkManager:
             link.age, link.address = remembered.age, remembered.dialed or None
             link.dialed = bool(remembered.dialed)
             link.reason = "not back since this node has started"
-            link.heard.restore(remembered.interest)
+            link.received_interest.restore(remembered.interest)
             link.behind = set(remembered.behind)
             if remembered.reroute_pending and link.kept:
                 self.cooperation.rerouting.suspend(link)
@@ -191,9 +191,9 @@ class LinkManager:
             and all(link.at_rest for link in self.links.values())
         )
 
-    def when_told(self, callback: Callable[[], None]) -> bool:
+    def when_advertised(self, callback: Callable[[], None]) -> bool:
         """Whether all neighbours know what local clients want by now; see :class:`Telling`."""
-        return self.cooperation.telling.when_told(callback)
+        return self.cooperation.telling.when_advertised(callback)
 
     # neighbours -------------------------------------------------------------------------------
 

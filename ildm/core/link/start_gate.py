@@ -102,7 +102,7 @@ class StartGate:
             return False
         if link.state in ELSEWHERE:
             return True
-        return link.state is LinkState.ACTIVE and not link.heard.synchronizing
+        return link.state is LinkState.ACTIVE and not link.received_interest.synchronizing
 
     def _time_over(self, seconds: float) -> None:
         self.parts.counters["start_waits_expired"] += 1

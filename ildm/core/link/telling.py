@@ -54,7 +54,7 @@ class Telling:
         self._of_link: dict[NeighborLink, deque[tuple[int, Wait]]] = {}
         self._timer: Any = None
 
-    def when_told(self, callback: Callable[[], None], source: NeighborLink | None = None) -> bool:
+    def when_advertised(self, callback: Callable[[], None], source: NeighborLink | None = None) -> bool:
         """Whether all cooperating, connected neighbours know what has been announced up to now.
 
         If not, ``callback`` is called once: when they do, have gone, or after ``link.subscribe_wait``.
@@ -76,7 +76,7 @@ class Telling:
     def progressed(self, link: NeighborLink) -> None:
         """A neighbour has been told more, or cannot be told any more."""
         waits = self._of_link.get(link)
-        while waits and (waits[0][0] <= link.announcer.told or not link.announcer.speaking):
+        while waits and (waits[0][0] <= link.announcer.advertised or not link.announcer.speaking):
             waits.popleft()[1].one_less()
         if not waits:
             self._of_link.pop(link, None)
@@ -104,17 +104,17 @@ class Telling:
         """Say to a neighbour, now or later, that what it has announced is known behind this node, too."""
         if not link.answering:
             link.answering = True
-            self._answer(link, link.token, link.heard.packets)
+            self._answer(link, link.token, link.received_interest.packets)
 
     def _answer(self, link: NeighborLink, token: str, packets: int) -> None:
-        if self.when_told(lambda: self._answered(link, token, packets), link):
+        if self.when_advertised(lambda: self._answered(link, token, packets), link):
             self._answered(link, token, packets)
 
     def _answered(self, link: NeighborLink, token: str, packets: int) -> None:
         if link.token != token or not link.in_cooperation:
             return
         send_control(link, TOLD, b"%d" % packets)
-        if link.heard.packets > packets:  # more has come meanwhile
-            self._answer(link, token, link.heard.packets)
+        if link.received_interest.packets > packets:  # more has come meanwhile
+            self._answer(link, token, link.received_interest.packets)
         else:
             link.answering = False

@@ -413,7 +413,7 @@ class BrokerSession(BaseSession):
             frame = self._wire.answers.suback(suback.packet_id, codes, rejections.text, suback.properties)
         answer, record = Answer(frame, True), self._publishing.record
         if granted and record is not None:
-            answer.ready = self.parts.waits.when_told(
+            answer.ready = self.parts.waits.when_advertised(
                 lambda: self._acks.gate.ready(answer), record.saved, list(granted)
             )
         return frame, self._acks.in_order(answer)

@@ -55,7 +55,9 @@ class Waits:
         self._links = links
         self._site_rules = site_rules
 
-    def when_told(self, callback: Callable[[], None], persistent: bool, topic_filters: Sequence[str]) -> bool:
+    def when_advertised(
+        self, callback: Callable[[], None], persistent: bool, topic_filters: Sequence[str]
+    ) -> bool:
         """Whether the neighbours know all local interest, the overlay knows these filters of it and, with
         ``persistent``, what belongs to sessions is saved; if not, ``callback`` is called when that is so.
 
@@ -79,7 +81,7 @@ class Waits:
         told = Told(self._counters, when_durable, 2 + unwritten)
         if unwritten:
             self._store.when_written(lambda _: told.one())
-        if self._links.when_told(told.one):
+        if self._links.when_advertised(told.one):
             told.one()
         known = [name for each in topic_filters if (name := interest_of(each)) is not None]
         if self._dispatch.when_known(known, told.heard):

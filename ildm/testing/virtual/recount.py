@@ -8,7 +8,7 @@ from ildm.core.node import Node
 def recount(node: Node) -> None:
     """Between two events. Raises: AssertionError, something was counted wrong."""
     for link in node.links.links.values():
-        link.heard.check()
+        link.received_interest.check()
         for inbound in link.inbounds:
             inbound.check()
     links = [sender for link in node.links.links.values() for sender in link.senders]

@@ -12,7 +12,7 @@ from unittest.mock import patch
 import pytest
 from typer.testing import CliRunner
 
-from ildm.core.link.interest import Heard
+from ildm.core.link.interest import ReceivedInterest
 from ildm_bench.chaos.cli import app
 from ildm_bench.chaos.evidence import UNCERTAIN
 from ildm_bench.chaos.excuses import OURS
@@ -66,13 +66,13 @@ def test_a_node_without_a_spool_loses_what_waits_at_it_and_that_is_found() -> No
 
 
 def test_what_a_node_has_counted_wrong_is_found() -> None:
-    take = Heard._set
+    take = ReceivedInterest._set
 
-    def wrong(self: Heard, topic_filter: str, qos: int) -> None:
+    def wrong(self: ReceivedInterest, topic_filter: str, qos: int) -> None:
         take(self, topic_filter, qos)
         self.bytes += 1
 
-    with patch.object(Heard, "_set", wrong):
+    with patch.object(ReceivedInterest, "_set", wrong):
         result, _ = carry_out(published(1))
     assert "AssertionError: filters of" in result.trouble
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ildm.config import LinkConfig
 from ildm.core.counters import Counters
 from ildm.core.link.control import TOLD, send_control
-from ildm.core.link.interest import FILTERS_PER_PACKET, Announcer, Heard, kept_bytes
+from ildm.core.link.interest import FILTERS_PER_PACKET, Announcer, ReceivedInterest, kept_bytes
 from ildm.core.transfer.window import Window
 from ildm.mqtt import (
     CoveringSet,
@@ -62,7 +62,7 @@ class Ends:
         sender: Any = self.sender
         self.full = 0
         self.near = Announcer(self.counters, lambda: sender, self.synchronized, self.progressed, self.is_full)
-        self.far = Heard(LinkConfig(**limits), Counters(), 128)  # type: ignore[arg-type]
+        self.far = ReceivedInterest(LinkConfig(**limits), Counters(), 128)  # type: ignore[arg-type]
 
     def progressed(self) -> None:
         self.progress += 1
@@ -93,7 +93,7 @@ class Ends:
         _, answer = self.far.subscribed(packet) if subscribing else self.far.unsubscribed(packet)
         acknowledgement = decode(answer, Version.V5)
         self.near.acknowledged(packet.packet_id, acknowledgement.reason_codes)
-        self.near.told_on(self.far.packets)
+        self.near.advertised_on(self.far.packets)
         return True
 
     def settle(self) -> None:
@@ -131,9 +131,9 @@ def test_the_neighbour_knows_in_the_end_exactly_what_is_wanted(changes: list[tup
     if not ends.near.speaking:
         ends.connect()
     ends.settle()
-    assert ends.far.filters == ends.near.wanted
-    assert ends.far.bytes == sum(map(kept_bytes, ends.near.wanted))
-    assert ends.near.told == ends.near.version
+    assert ends.far.filters == ends.near.interest
+    assert ends.far.bytes == sum(map(kept_bytes, ends.near.interest))
+    assert ends.near.advertised == ends.near.version
     assert not ends.near.behind
 
 
@@ -175,10 +175,10 @@ def test_what_is_not_acknowledged_is_not_known() -> None:
     ends.far.subscribed(packet)
     ends.near.acknowledged(packet.packet_id, [1])
     assert ends.near.behind  # the neighbour has it, but not those behind it
-    ends.near.told_on(1)
+    ends.near.advertised_on(1)
     assert not ends.near.behind
     with pytest.raises(MalformedPacket, match="told 2 of 1"):
-        ends.near.told_on(2)
+        ends.near.advertised_on(2)
 
 
 def test_packets_are_bounded_in_filters_and_bytes() -> None:
@@ -244,18 +244,18 @@ def test_a_full_neighbour_is_asked_for_everything_as_long_as_it_is(
             case "connect":
                 ends.connect()
         if ends.near.speaking and not ends.near.behind:
-            known |= set(ends.near.wanted)
+            known |= set(ends.near.interest)
         assert "#" in ends.far.filters or known <= set(ends.far.filters)
     ends.settle()
     assert not ends.near.behind
     assert len(ends.far.filters) <= room + 1
-    if len(ends.near.wanted) <= room:
-        assert ends.far.filters == ends.near.wanted
+    if len(ends.near.interest) <= room:
+        assert ends.far.filters == ends.near.interest
     else:
         assert ends.far.filters["#"] == 2
-    ends.near.unsubscribe(list(ends.near.wanted)[room:])
+    ends.near.unsubscribe(list(ends.near.interest)[room:])
     ends.settle()
-    assert ends.far.filters == ends.near.wanted
+    assert ends.far.filters == ends.near.interest
 
 
 def test_a_filter_takes_the_place_of_those_it_covers_at_a_full_neighbour() -> None:
@@ -302,7 +302,7 @@ def test_what_is_refused_costs_little_while_there_is_no_room() -> None:
     assert ends.counters["inter_subscribes"] <= 5001 + 100 * 4
     ends.near.unsubscribe([f"many/{i}" for i in range(100, 4000)])
     ends.settle()
-    assert ends.far.filters == ends.near.wanted
+    assert ends.far.filters == ends.near.interest
     assert ends.full == 1
 
 
@@ -430,12 +430,12 @@ def test_interest_is_known_at_the_far_end_of_a_row_when_it_is_said_to_be(world: 
         world.run(0.001)
     began = world.time
     far = d.node.links.links["c"]
-    assert not links.when_told(lambda: known.append((world.time - began, "t" in far.interest)))
+    assert not links.when_advertised(lambda: known.append((world.time - began, "t" in far.interest)))
     world.run(1)
     ((took, was_known),) = known
     assert was_known
     assert took == pytest.approx(0.3, abs=0.05)  # three links there and back
-    assert links.when_told(lambda: None)
+    assert links.when_advertised(lambda: None)
 
 
 def test_waiting_ends_with_a_neighbour_that_goes_and_after_a_time(world: World) -> None:
@@ -443,18 +443,18 @@ def test_waiting_ends_with_a_neighbour_that_goes_and_after_a_time(world: World) 
     b.node.links.links["a"].answering = True  # it never answers
     heard: list[float] = []
     a.node.links.links["b"].inter_subscribe({"x": 1})
-    assert not a.node.links.when_told(lambda: heard.append(world.time))
+    assert not a.node.links.when_advertised(lambda: heard.append(world.time))
     began = world.time
     world.run(3)
     assert heard == [began + 2]
     assert a.node.counters["interest_told_late"] == 1
     a.node.links.links["b"].inter_subscribe({"y": 1})
-    assert not a.node.links.when_told(lambda: heard.append(world.time))
+    assert not a.node.links.when_advertised(lambda: heard.append(world.time))
     began = world.time
     b.node.links.remove("a")
     world.run(1)
     assert heard[1] - began < 0.1
-    assert a.node.links.when_told(lambda: None)
+    assert a.node.links.when_advertised(lambda: None)
 
 
 def test_a_neighbour_that_does_not_acknowledge_is_given_up(world: World) -> None:

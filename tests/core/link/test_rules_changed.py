@@ -128,7 +128,7 @@ def test_interest_that_other_rules_make_too_much_of_is_told_anew_and_bounded(wor
     world.run(3)
     link = a.node.links.links["b"]
     assert link.in_cooperation
-    assert len(link.heard.filters) <= 10
+    assert len(link.received_interest.filters) <= 10
     assert a.node.counters["interest_over_limit"] > 0
     publish(world, a, "k/3/x")  # it is asked for everything then
     assert [topic for topic, _, _ in injected(b)] == ["k/3/x"]

@@ -43,7 +43,7 @@ def test_what_is_denied_is_neither_asked_for_nor_announced(world: World) -> None
     assert dict(b.node.links.links["a"].interest) == {"+/temp": 1}
     b.subscriber("#", "s3")
     link = a.node.links.links["b"]
-    assert dict(link.heard.filters) == {"#": 0}
+    assert dict(link.received_interest.filters) == {"#": 0}
     assert dict(link.interest) == {}
     publish(world, a, "a/temp", "secret/x")
     publish(world, b, "a/temp", "secret/temp", "other")

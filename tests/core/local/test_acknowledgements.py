@@ -572,9 +572,9 @@ class Neighbours:
 
     def __init__(self, site: Site) -> None:
         self.waiting: list[Any] = []
-        site.node.links.when_told = self.when_told  # type: ignore[method-assign]
+        site.node.links.when_advertised = self.when_advertised  # type: ignore[method-assign]
 
-    def when_told(self, callback: Any) -> bool:
+    def when_advertised(self, callback: Any) -> bool:
         self.waiting.append(callback)
         return False
 

@@ -6,7 +6,7 @@ import pytest
 
 from ildm.config import LinkConfig
 from ildm.core.counters import Counters
-from ildm.core.link.interest import Heard
+from ildm.core.link.interest import ReceivedInterest
 from ildm.core.local.unanswered import Unanswered
 from ildm.core.transfer.batch import Batch
 from ildm.core.transfer.inbound import Inbound
@@ -107,7 +107,7 @@ def test_a_queue_that_counts_wrong_is_found(name: str, found: str) -> None:
 
 
 def test_filters_that_are_counted_wrong_are_found() -> None:
-    made = Heard(LinkConfig(), Counters(), 128)
+    made = ReceivedInterest(LinkConfig(), Counters(), 128)
     made._set("a/#", 1)
     made.check()
     made.bytes -= 1
