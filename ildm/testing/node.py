@@ -399,7 +399,7 @@ class SimNode(Keeper):
         """A message has come over a link: to the local broker and on."""
         remote: Publish | None = message
         if message.retain:
-            message, remote, _ = self.memory.judge(message)
+            message, remote, _ = self.memory.merge(message)
         if remote is not None:
             self._into_broker(message)
             self._route(remote, link, turn)
@@ -530,10 +530,10 @@ class SimNode(Keeper):
         if not self._keeping.enter(identity):
             return False
         if message.retain:
-            judged = self.memory.judge_injected(message)
-            if judged is None:
+            merged = self.memory.merge_injected(message)
+            if merged is None:
                 return True
-            message = judged
+            message = merged
         self._into_broker(message)
         return True
 

@@ -66,7 +66,7 @@ class RetainedValue(NamedTuple):
         return message
 
 
-class Judged(NamedTuple):
+class Merged(NamedTuple):
     """What is to be done with a retained message from another node."""
 
     here: Publish
@@ -253,14 +253,14 @@ class RetainedStore:
         taken = read_stamp(message)
         return taken is not None and taken[1] and not self._is_newest(message.topic, *taken)
 
-    def judge(self, message: Publish, is_new: bool = False) -> Judged:
+    def merge(self, message: Publish, is_new: bool = False) -> Merged:
         """Compare a retained message from another node with what is known on its topic, and remember it if
         it is the newest. ``is_new``: that very message has not come before, even if its stamp is known; then
-        it is old news only if its value has come already, as a repetition."""
+        it is stale only if its value has come already, as a repetition."""
         message = replace(message, properties=dict(message.properties))
         taken = take_stamp(message)
         if taken is None:
-            return Judged(message, message, False)
+            return Merged(message, message, False)
         stamp, repeated = taken
         newest = self.arrived(message, stamp, repeated)
         if is_new and not repeated and not newest:
@@ -270,25 +270,25 @@ class RetainedStore:
             elif newest is None:
                 newest = True
         if newest is None or (repeated and not newest):
-            return Judged(message, None, True)
+            return Merged(message, None, True)
         onward = stamped(message, stamp, repeated)
         if repeated and not message.payload:
             # how long a deletion is remembered is no expiry of the message
             message.properties.pop(Property.MESSAGE_EXPIRY_INTERVAL, None)
         # live subscribers get an older one, but it does not replace the newer value
-        return Judged(message if newest else replace(message, retain=False), onward, True)
+        return Merged(message if newest else replace(message, retain=False), onward, True)
 
-    def judge_injected(self, message: Publish) -> Publish | None:
-        """Judge a retained message which the algorithm gives to the local broker; None: it is old news.
+    def merge_injected(self, message: Publish) -> Publish | None:
+        """Merge a retained message which the algorithm gives to the local broker; None: it is stale.
 
         After one without a stamp nobody else knows what the broker has, so its topic is forgotten.
         """
-        judged = self.judge(message)
-        if judged.onward is None:
+        merged = self.merge(message)
+        if merged.onward is None:
             return None
-        if not judged.stamped:
+        if not merged.stamped:
             self.forget(message.topic)
-        return judged.here
+        return merged.here
 
     # what is remembered -----------------------------------------------------------------------
 

@@ -381,12 +381,12 @@ class Router(Forwarder):
             return
         here, onward = message, message
         if message.retain and not message.topic.startswith("$"):
-            here, judged, _ = self.retained.judge(message)
-            if judged is None:  # old news
+            here, merged, _ = self.retained.merge(message)
+            if merged is None:  # stale
                 if receipt is not None and packet_id is not None:
                     receipt.settle(packet_id)
                 return
-            onward = judged
+            onward = merged
         if here.packet_id != packet_id:
             here = replace(here, packet_id=packet_id)
         self.injector.publish(here, index, self.expiry(here), receipt)
@@ -408,11 +408,11 @@ class Router(Forwarder):
         here = bool(found) and found[0][2]
         if here and message.retain and not message.topic.startswith("$"):
             # what is remembered may be of this very message, whose record is not there as the node has died
-            judged = self.retained.judge(message, is_new=origin.identity is not None).onward
-            if judged is None:  # old news
+            merged = self.retained.merge(message, is_new=origin.identity is not None).onward
+            if merged is None:  # stale
                 found = []
             else:
-                message = judged
+                message = merged
         deferred = custody.full
         destinations: Sequence[Destination] = ()
         lsn = 0
@@ -545,11 +545,11 @@ class Router(Forwarder):
                 message = _at_most(message, way.qos)
         here = message
         if message.retain and not message.topic.startswith("$"):
-            judged = self.retained.judge_injected(message)
-            if judged is None:
+            merged = self.retained.merge_injected(message)
+            if merged is None:
                 self.counters["retained_old_news"] += 1
                 return True
-            here = judged
+            here = merged
         self.counters["transferred_in"] += 1
         if self.custody is not None and message.qos:
             try:

@@ -61,7 +61,7 @@ def test_what_was_forgotten_for_want_of_room_is_not_taken_for_news_when_it_is_re
     for time, topic in ((1, "a"), (2, "b"), (3, "c")):
         memory.retained.arrived(Publish(topic=topic, payload=b"x"), Stamp(time, "m"))
     again = stamped(Publish(topic="a", payload=b"x", retain=True), Stamp(1, "m"), repeated=True)
-    assert memory.retained.judge(again).onward is None
+    assert memory.retained.merge(again).onward is None
     assert list(memory.retained.values) == ["b", "c"]
 
 
@@ -102,9 +102,9 @@ def test_a_deletion_that_is_repeated_grows_no_younger() -> None:
     message, expires_at = found
     assert expires_at == 100
     message.properties[Property.MESSAGE_EXPIRY_INTERVAL] = 10  # as the sender tells what is left
-    judged = other.retained.judge(message)
-    assert judged.onward is not None
-    assert judged.here.properties == {}
+    merged = other.retained.merge(message)
+    assert merged.onward is not None
+    assert merged.here.properties == {}
     other.world.run(11)
     assert other.retained.newest("t") is None
 
@@ -118,30 +118,30 @@ def test_a_value_that_is_over_does_not_come_back() -> None:
     assert memory.retained.digest != digest
     assert list(memory.retained.matching("#")) == []
     repeated = stamped(Publish(topic="t", payload=b"old", retain=True), older, repeated=True)
-    assert memory.retained.judge(repeated).onward is None
+    assert memory.retained.merge(repeated).onward is None
     assert memory.again().newest("t") == stamp
 
 
 def test_a_value_that_came_by_comparison_is_old_news_even_when_another_has_replaced_it() -> None:
     memory = Memory()
     first, second = (Publish(topic="t", payload=payload, retain=True) for payload in (b"1", b"2"))
-    assert memory.retained.judge(stamped(first, Stamp(1, "m"), repeated=True), is_new=True).onward is not None
-    assert memory.retained.judge(stamped(second, Stamp(2, "m")), is_new=True).onward is not None
-    assert memory.retained.judge(stamped(first, Stamp(1, "m")), is_new=True).onward is None
-    assert memory.again().judge(stamped(first, Stamp(1, "m")), is_new=True).onward is None
+    assert memory.retained.merge(stamped(first, Stamp(1, "m"), repeated=True), is_new=True).onward is not None
+    assert memory.retained.merge(stamped(second, Stamp(2, "m")), is_new=True).onward is not None
+    assert memory.retained.merge(stamped(first, Stamp(1, "m")), is_new=True).onward is None
+    assert memory.again().merge(stamped(first, Stamp(1, "m")), is_new=True).onward is None
     other = Publish(topic="t", payload=b"0", retain=True)  # this one has not come by comparison
-    judged = memory.retained.judge(stamped(other, Stamp(0, "m")), is_new=True)
-    assert judged.onward is not None
-    assert not judged.here.retain
+    merged = memory.retained.merge(stamped(other, Stamp(0, "m")), is_new=True)
+    assert merged.onward is not None
+    assert not merged.here.retain
 
 
 @pytest.mark.parametrize("payload", [b"x", b""])
 def test_nor_is_it_news_to_a_later_life(payload: bytes) -> None:
     memory = Memory()
     message = Publish(topic="t", payload=payload, retain=True)
-    assert memory.retained.judge(stamped(message, Stamp(1, "m"), repeated=True)).onward is not None
-    assert memory.again().judge(stamped(message, Stamp(1, "m")), is_new=True).onward is None
-    assert memory.again().judge(stamped(message, Stamp(2, "m")), is_new=True).onward is not None
+    assert memory.retained.merge(stamped(message, Stamp(1, "m"), repeated=True)).onward is not None
+    assert memory.again().merge(stamped(message, Stamp(1, "m")), is_new=True).onward is None
+    assert memory.again().merge(stamped(message, Stamp(2, "m")), is_new=True).onward is not None
 
 
 @pytest.mark.parametrize("algorithm", ["pf", "sf"])
@@ -202,7 +202,7 @@ def test_neighbours_that_differ_for_whatever_reason_are_alike_after_a_while(worl
 def test_repeating_in_vain_becomes_ever_more_seldom(world: World) -> None:
     """A filter, or a smaller bound, at the far side keeps the two unlike."""
     a, b = row(world, "ab", "pf", link={"sync_interval": 20})
-    b.node.retained.judge = lambda message: (message, None, True)  # type: ignore[assignment,method-assign,return-value]
+    b.node.retained.merge = lambda message: (message, None, True)  # type: ignore[assignment,method-assign,return-value]
     set_value(a, "t", b"1")
     world.run(20 * 100)
     assert 3 <= a.node.counters["retained_repeated"] <= 12
