@@ -154,18 +154,20 @@ def frames_to_qos_0(data: bytes, size: int) -> tuple[bytes, int]:
 
 
 def runs_of(frames: bytes) -> list[tuple[bytes, int]]:
-    """The runs in whole MQTT 5 frames without properties, each with the size of its frames.
+    """The runs in whole MQTT 5 frames of QoS 0 or 1 without properties, each with the size of its frames.
 
-    The frames are of QoS 0, or of QoS 1 with a packet identifier that is not 0.
+    Packet identifiers may be 0, as :func:`run_to_v5` leaves them.
     """
     found: list[tuple[bytes, int]] = []
     pos = 0
     while pos < len(frames):
         header_end, end = frame_bounds(frames, pos)
-        run = publish_run(frames, pos, header_end, end, True)
-        assert run is not None  # it has no properties
-        found.append((frames[pos : run[0]], end - pos))
-        pos = run[0]
+        size = end - pos
+        begin = frames[pos : header_end + 2 + (frames[header_end] << 8 | frames[header_end + 1])]
+        while frames.startswith(begin, end):
+            end += size
+        found.append((frames[pos:end], size))
+        pos = end
     return found
 
 

@@ -51,6 +51,8 @@ APART = 0.25
 """How often not one link is cut or held but all those of a site, or all there are."""
 HOARDS = 1 / 12
 """How often nodes have to keep little among much that is done with, where interest tells the two apart."""
+SPREAD = 0.6
+"""How often several messages of one chunk are on several topics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +153,7 @@ def draw(
     drawing = _Drawing(random, setting, scale or usual(seed))
     drawing.subscribers()
     drawing.publishers()
+    drawing.spread(Random(f"spread {algorithm} {seed}"))
     faults = drawing.faults(fault)
     drawing.after(faults)
     operations = sorted(drawing.operations, key=lambda operation: operation.at)
@@ -227,6 +230,13 @@ class _Drawing:
             size = random.choice((0, 0, 100, 1000, random.randint(0, 8000)))
             level: Literal[0, 1, 2] = 0 if random.random() < 0.1 else qos
             self.do(at, publisher, "publish", topic=topic, qos=level, count=count, size=size)
+
+    def spread(self, random: Random) -> None:
+        """Some of what is published in one chunk is on several topics."""
+        for place, operation in enumerate(self.operations):
+            if operation.do == "publish" and operation.count > 1 and random.random() < SPREAD:
+                others = random.sample(TOPICS, random.randint(1, len(TOPICS)))
+                self.operations[place] = replace(operation, others=tuple(others))
 
     def _publisher(self) -> tuple[Client, Literal[1, 2], bool]:
         random = self.random

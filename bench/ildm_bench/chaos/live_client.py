@@ -178,11 +178,7 @@ class LiveClient(asyncio.Protocol):
         self._chunk.clear()
 
     def _publish(self, operation: Operation) -> None:
-        for _ in range(operation.count):
+        for topic, size in operation.messages():
             self._seq += 1
-            data = (
-                b""
-                if operation.do == "delete"
-                else payload(self._run, self.spec.name, self._seq, operation.size)
-            )
-            self.core.publish(operation.topic, data, self._seq, operation.qos, retain=operation.retain)
+            data = b"" if operation.do == "delete" else payload(self._run, self.spec.name, self._seq, size)
+            self.core.publish(topic, data, self._seq, operation.qos, retain=operation.retain)

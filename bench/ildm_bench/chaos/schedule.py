@@ -7,6 +7,7 @@ JSON holds one schedule. Times are seconds from when all sites have found togeth
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -60,6 +61,8 @@ NODE_FAULTS = frozenset({"power", "tear", "flip", "disk-full", "io-error", "cloc
 LINK_FAULTS = frozenset({"cut", "hold", "hold-one-way", "hold-session", "slow"})
 DEADLY = frozenset({"kill", "power", "tear", "flip"})
 """Those that end a process."""
+LONGER = 60
+"""Bytes by which one message on several topics is longer than the one before it, four times in five."""
 
 
 class ScheduleError(IldmError):
@@ -111,6 +114,7 @@ class Operation:
     """What one client does.
 
     ``publish``: ``count`` messages of ``size`` bytes at least, in one chunk; ``delete``: one of no bytes.
+    ``others``: they are on these topics and ``topic`` in turn, and differ in length.
     ``subscribe``, ``unsubscribe``: ``topic`` is a filter. ``drop``: its connection breaks without DISCONNECT;
     after it as after ``disconnect`` it stays away until the next ``connect``.
     """
@@ -123,6 +127,13 @@ class Operation:
     retain: bool = False
     count: int = 1
     size: int = 0
+    others: tuple[str, ...] = ()
+
+    def messages(self) -> Iterator[tuple[str, int]]:
+        """Topic and size of each."""
+        topics = self.topic, *self.others
+        for number in range(self.count):
+            yield topics[number % len(topics)], self.size + (number % 5 * LONGER if self.others else 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,6 +160,7 @@ class _Shrinking:
 def _simpler_operations(operation: object) -> Iterator[Change]:
     yield {"count": 1}
     yield {"count": 2}
+    yield {"others": ()}
     yield {"size": 0}
     yield {"retain": False}
     yield {"at": round(operation.at, 1)}  # type: ignore[attr-defined]

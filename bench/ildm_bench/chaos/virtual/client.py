@@ -103,11 +103,11 @@ class VirtualClient:
             case "unsubscribe":
                 mqtt.unsubscribe(operation.topic)
             case "publish" | "delete":
-                for _ in range(operation.count):
+                for topic, size in operation.messages():
                     data = b""
                     if operation.do == "publish":
-                        data = payload(self.run, self.about.name, self._seq, operation.size)
-                    mqtt.publish(operation.topic, data, self._seq, operation.qos, retain=operation.retain)
+                        data = payload(self.run, self.about.name, self._seq, size)
+                    mqtt.publish(topic, data, self._seq, operation.qos, retain=operation.retain)
                     self._seq += 1
         if self._connection is not None:
             self._connection.flush()

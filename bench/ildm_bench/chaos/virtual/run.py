@@ -212,5 +212,5 @@ class Warm:
     def _reached(self, recorder: Recorder) -> Counter[str]:
         reached = rare(recorder.history.events)
         for site in self.sites.values():
-            reached.update(site.totals())
+            reached.update(site.reached())
         return reached

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from functools import lru_cache
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from ildm.config import Address, Config
 from ildm.core.counters import Counters
@@ -17,7 +17,9 @@ from ildm.core.local.client_session import ClientSession
 from ildm.core.node import Node
 from ildm.core.plugin.loading import PluginSpecs, load_plugins
 from ildm.state.spool import FileSpool
-from ildm.state.spool.segments import MARK
+from ildm.state.spool.records import HEADERS, Kind, decode_free, decode_header, decode_record, salt_of
+from ildm.state.spool.segments import MARK, number_of
+from ildm.state.spool.walk import walk
 from ildm.testing.virtual.broker_process import BrokerProcess
 from ildm.testing.virtual.disk import SimDisk
 from ildm.testing.virtual.driver import WorldDriver
@@ -33,6 +35,16 @@ CLIENTS, LINKS, BROKER = 1, 2, 3
 REGION = "r"
 WRITING = ("create", "write", "truncate", "sync", "rename")
 """Operations of a disk that fail when nothing can be written."""
+
+
+class Mixed(NamedTuple):
+    """Mixed batches in a spool, by LSN: messages of several topics in one record.
+
+    ``parts``: of these a consumer has freed some messages alone.
+    """
+
+    written: set[int]
+    parts: set[int]
 
 
 class NodeDriver(WorldDriver):
@@ -72,6 +84,8 @@ class Site:
         self.lives = 0
         self.counters: Counter[str] = Counter()
         """Of the node's former lives."""
+        self.mixed = Mixed(set(), set())
+        """Of all its lives."""
         self.node: Node
         self.driver: NodeDriver
         self.start()
@@ -82,6 +96,7 @@ class Site:
         world, name = self.world, self.name
         if self.lives > 1:
             world.notice(self.driver)  # its machine is there again
+            self.counters["mixed_cut"] += len(self._before - mixed_in(self.disk).written)
         self.driver = driver = NodeDriver(world, name, self.tree_changed)
         driver.clock = self.clock
         config, specs = configured(self.setting.algorithm, self.setting.mode, _key(self.setting), name)
@@ -108,6 +123,7 @@ class Site:
 
     def kill(self, *, power: bool = False) -> None:
         """kill -9; ``power``: the machine goes with it, and what its disk has not synced."""
+        self._look()
         self.counters = self.totals()
         if power:
             self.disk.cut_power()
@@ -166,6 +182,19 @@ class Site:
         custody = self.node.custody
         return object() if still or (custody is not None and custody.full) else processes
 
+    def _look(self) -> None:
+        """See which mixed batches are in the spool now."""
+        found = mixed_in(self.disk)
+        self._before = found.written
+        self.mixed.written.update(found.written)
+        self.mixed.parts.update(found.parts)
+
+    def reached(self) -> Counter[str]:
+        """:meth:`totals`, and what has become of mixed batches."""
+        self._look()
+        mixed = {"mixed": len(self.mixed.written), "mixed_parts": len(self.mixed.parts)}
+        return self.totals() + Counter(mixed)
+
     def totals(self) -> Counter[str]:
         """Counters of all lives of the node."""
         totals = Counter(self.counters)
@@ -173,6 +202,31 @@ class Site:
             totals.update(self.node.counters)
             totals.update({f"log: {event}": count for event, count in self.driver.events.items()})
         return totals
+
+
+def mixed_in(disk: SimDisk) -> Mixed:
+    """The mixed batches in a spool."""
+    written: dict[int, int] = {}
+    freed: list[tuple[int, int]] = []
+    for name, file in disk.files.items():
+        content = bytes(file.content)
+        header = decode_header(content[:HEADERS])
+        if name == MARK or header is None:
+            continue
+
+        def read(offset: int, size: int, content: bytes = content) -> bytes:
+            return content[offset : offset + size]
+
+        salt = salt_of(header.key, header.number or number_of(name) or 0)
+        for _, _, kind, entry in walk(read, HEADERS, len(content), salt):
+            if kind == Kind.RECORD:
+                head = decode_record(entry)[0]
+                if head.mixed:
+                    written[head.lsn] = head.messages
+            elif kind == Kind.FREE:
+                freed += [(lsn, count) for lsn, _, count in decode_free(entry).ranges]
+    parts = {lsn for lsn, count in freed if count < written.get(lsn, 0)}
+    return Mixed(set(written), parts)
 
 
 def _key(setting: Setting) -> str:

@@ -1,0 +1,175 @@
+"""A batch against the same messages one by one."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ildm.core.frames import frames_topic, publish_run, run_to_v5
+from ildm.core.transfer.batch import Batch, batch_of
+from ildm.core.transfer.queue import BatchEntry
+from ildm.mqtt import PubAck, Publish, Version, decode, frame_bounds
+
+SIZES = st.sampled_from([0, 1, 2, 119, 120, 121, 122, 123, 300])
+"""Payloads on both sides of where a frame gets a longer header."""
+MESSAGES = st.lists(st.tuples(st.sampled_from(["t", "u", "u/v", "x" * 130]), SIZES), min_size=1, max_size=12)
+IDS = st.sampled_from([0, 1, 255, 256, 4711, 65_000])
+
+
+def publishes(messages: list[tuple[str, int]], qos: int, first_id: int = 1) -> list[Publish]:
+    return [
+        Publish(
+            topic=topic,
+            payload=bytes((n,)) * size,
+            qos=qos,
+            packet_id=(first_id + n) % 65536 or 1 if qos else None,
+        )
+        for n, (topic, size) in enumerate(messages)
+    ]
+
+
+def frames_of(messages: list[Publish]) -> list[bytes]:
+    return [message.encode(Version.V5) for message in messages]
+
+
+def made(messages: list[tuple[str, int]], qos: int = 1, first_id: int = 1) -> tuple[Batch, list[bytes]]:
+    frames = frames_of(publishes(messages, qos, first_id))
+    return batch_of(b"".join(frames), len(frames)), frames
+
+
+def of_version_3(messages: list[tuple[str, int]]) -> Batch:
+    """The batch that a client of MQTT 3.1.1 has sent: no message has a packet identifier yet."""
+    stream = b"".join(message.encode(Version.V311) for message in publishes(messages, 1, 7))
+    made: list[bytes] = []
+    pos = 0
+    while pos < len(stream):
+        header_end, end = frame_bounds(stream, pos)
+        run = publish_run(stream, pos, header_end, end, False)
+        assert run is not None
+        made.append(run_to_v5(stream, pos, header_end, run)[0])
+        pos = run[0]
+    joined = b"".join(made)
+    return batch_of(joined, len(messages))
+
+
+@given(MESSAGES, st.sampled_from([0, 1]), st.data())
+def test_a_part_is_the_same_messages(messages: list[tuple[str, int]], qos: int, data: st.DataObject) -> None:
+    batch, frames = made(messages, qos)
+    assert (batch.count, batch.qos, batch.largest) == (len(frames), qos, max(map(len, frames)))
+    first = data.draw(st.integers(0, len(frames) - 1))
+    count = data.draw(st.integers(1, len(frames) - first))
+    part = batch.part(first, count)
+    assert (part.frames, part.count) == (b"".join(frames[first : first + count]), count)
+    assert batch.bytes_of(first, count) == len(part.frames)
+    assert [part.part(place, 1).frames for place in range(count)] == frames[first : first + count]
+    assert part.largest == max(map(len, frames[first : first + count]))
+
+
+@given(MESSAGES, st.integers(0, 1500))
+def test_as_many_fit_as_their_sizes_say(messages: list[tuple[str, int]], size: int) -> None:
+    batch, frames = made(messages)
+    ends = list(itertools.accumulate(map(len, frames)))
+    assert batch.fitting(size) == sum(end <= size for end in ends)
+
+
+@given(MESSAGES, st.sampled_from([0, 1]))
+def test_runs_are_of_one_topic_and_one_size(messages: list[tuple[str, int]], qos: int) -> None:
+    batch, frames = made(messages, qos)
+    runs = batch.runs()
+    assert b"".join(run.frames for run in runs) == b"".join(frames)
+    for run in runs:
+        assert run.size * run.count == len(run.frames)
+        assert len({frames_topic(run.part(place, 1).frames) for place in range(run.count)}) == 1
+    for one, other in itertools.pairwise(runs):
+        assert (one.size, frames_topic(one.frames)) != (other.size, frames_topic(other.frames))
+    assert (len(runs) == 1) is (batch.size > 0)
+
+
+@given(MESSAGES, IDS, st.booleans())
+def test_identifiers_are_those_of_messages_encoded_with_them(
+    messages: list[tuple[str, int]], first_id: int, dup: bool
+) -> None:
+    batch, frames = made(messages, first_id=first_id)
+    ids = [packet.packet_id for packet in map(decode, frames, itertools.repeat(Version.V5))]  # type: ignore[union-attr]
+    assert (list(batch.ids()), batch.first_id) == (ids, ids[0])
+    acknowledged, answers = batch.acknowledgements()
+    assert list(acknowledged) == ids
+    assert answers == b"".join(PubAck(packet_id=packet_id).encode(Version.V5) for packet_id in ids)
+    expected = publishes(messages, 1, 300)
+    assert batch.numbered(300).frames == b"".join(frames_of(expected))
+    for message in expected:
+        message.dup = dup
+    assert batch.with_ids(300, dup) == b"".join(frames_of(expected))
+    assert batch.frames == b"".join(frames)
+
+
+@given(MESSAGES)
+def test_a_numbered_batch_forgets_no_place(messages: list[tuple[str, int]]) -> None:
+    batch, _ = made(messages)
+    assert list(batch.ids()) == list(range(1, batch.count + 1))
+    again = batch.numbered(500).numbered(1000)
+    assert list(again.ids()) == list(range(1000, 1000 + batch.count))
+    assert again.part(batch.count - 1, 1).first_id == 999 + batch.count
+
+
+@given(MESSAGES)
+def test_at_qos_0_all_else_is_the_same(messages: list[tuple[str, int]]) -> None:
+    batch, _ = made(messages)
+    lower = batch.at_qos_0()
+    assert (lower.frames, lower.count) == (b"".join(frames_of(publishes(messages, 0))), batch.count)
+    assert lower.at_qos_0() is lower
+    assert lower.size == (batch.size and len(lower.frames) // lower.count)
+
+
+@given(MESSAGES)
+def test_messages_without_identifiers_are_a_batch_like_any(messages: list[tuple[str, int]]) -> None:
+    batch = of_version_3(messages)
+    assert b"".join(run.frames for run in batch.runs()) == batch.frames
+    assert batch.at_qos_0().frames == b"".join(frames_of(publishes(messages, 0)))
+    assert batch.numbered(1).frames == b"".join(frames_of(publishes(messages, 1)))
+
+
+@given(MESSAGES)
+def test_only_what_is_alike_has_one_size(messages: list[tuple[str, int]]) -> None:
+    batch, frames = made(messages)
+    topics = {(topic, len(frame)) for (topic, _), frame in zip(messages, frames, strict=True)}
+    assert batch.size == (len(frames[0]) if len(topics) == 1 else 0)
+
+
+def test_sizes_that_differ_and_average_out_are_no_one_size() -> None:
+    batch, frames = made([("t", 10), ("t", 5), ("t", 15)])
+    assert len(batch.frames) == 3 * len(frames[0])
+    assert batch.size == 0
+    assert [batch.part(place, 1).frames for place in range(3)] == frames
+
+
+def test_topics_of_equal_length_are_no_one_topic() -> None:
+    batch, frames = made([("a", 10), ("b", 10)])
+    assert len(frames[0]) == len(frames[1])
+    assert [run.frames for run in batch.runs()] == frames
+
+
+@given(MESSAGES, st.data())
+def test_what_waits_leaves_from_either_end(messages: list[tuple[str, int]], data: st.DataObject) -> None:
+    batch, frames = made(messages)
+    entry: Any = BatchEntry(batch)
+    while True:
+        assert entry.batch.frames == b"".join(frames)
+        assert (entry.count, entry.size) == (len(frames), len(b"".join(frames)))
+        size = data.draw(st.integers(0, entry.size + 5))
+        ends = list(itertools.accumulate(map(len, frames)))
+        assert entry.needed(size) == min(sum(end < size for end in ends) + (size > 0), len(frames))
+        ends = list(itertools.accumulate(map(len, reversed(frames))))
+        assert entry.needed(size, last=True) == min(sum(end < size for end in ends) + (size > 0), len(frames))
+        if len(frames) == 1:
+            return
+        count = data.draw(st.integers(1, len(frames) - 1))
+        if data.draw(st.booleans()):
+            assert entry.remove(count) == len(b"".join(frames[:count]))
+            frames = frames[count:]
+        else:
+            assert entry.cut(count) == len(b"".join(frames[-count:]))
+            frames = frames[:-count]
