@@ -217,7 +217,7 @@ async def rested(*elsewhere: Elsewhere, one: Iterable[str] = (), whole: bool = F
                 return f"{here} to {there}: {count} messages {way}, at the other end {back}"
         rows = rows_of(overlays)
         for site in sites:
-            for topic_filter in site.node.site_rules.told:
+            for topic_filter in site.node.site_rules.advertised:
                 key = f"{segment_of_filter(topic_filter).text} subscriber {site.name}"
                 if not topic_filter.startswith("$") and key not in rows:
                     return f"{key} is not there"

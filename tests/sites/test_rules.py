@@ -33,7 +33,9 @@ async def test_the_rules_of_a_site_hold_in_an_overlay(sites: Sites, algorithm: s
     for client in at.values():
         await client.subscribe(*((f"{topic_root}/{name}/#", 2) for name in names))
     await settled(here, there)
-    assert set(here.node.site_rules.told) == {f"{topic_root}/in/#"}  # what else it asks for nobody sends
+    assert set(here.node.site_rules.advertised) == {
+        f"{topic_root}/in/#"
+    }  # what else it asks for nobody sends
     for site, client in at.items():
         for name in names:
             await client.publish(f"{topic_root}/{name}/{site.name}", b"x", 2)
@@ -116,12 +118,12 @@ async def test_other_rules_of_a_site_hold_from_the_moment_they_are_taken_up(
 
     await crosses("a", "b")
     await follow({"allow": [f"{topic_root}/a/#"]})
-    assert set(here.node.site_rules.told) == {f"{topic_root}/a/#"}
+    assert set(here.node.site_rules.advertised) == {f"{topic_root}/a/#"}
     await crosses("a")
     assert hits(here)["site.rules.0"][1] == 1
     await follow({"allow": [f"{topic_root}/b/#"], "direction": "in"})
-    assert set(here.node.site_rules.told) == {f"{topic_root}/b/#"}
+    assert set(here.node.site_rules.advertised) == {f"{topic_root}/b/#"}
     await crosses("b")
     await follow()
-    assert set(here.node.site_rules.told) == {f"{topic_root}/a/#", f"{topic_root}/b/#"}
+    assert set(here.node.site_rules.advertised) == {f"{topic_root}/a/#", f"{topic_root}/b/#"}
     await crosses("a", "b")

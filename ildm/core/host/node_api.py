@@ -82,7 +82,7 @@ class PluginApi:
 
     @property
     def local_interest(self) -> Mapping[str, int]:
-        return MappingProxyType(self._parts.site_rules.told)
+        return MappingProxyType(self._parts.site_rules.advertised)
 
     def now(self) -> float:
         return self._parts.driver.now()

@@ -148,9 +148,9 @@ class Cooperation:
         word, _, number = payload.partition(b" ")
         if word not in (b"0", b"1") or not number.isdigit() or len(number) > 9:
             raise MalformedPacket("malformed message about readiness", clause="MQTT-4.13")
-        if int(number) < link.ready_heard:
+        if int(number) < link.ready_received:
             return  # on another session there is newer word
-        link.ready_heard = int(number)
+        link.ready_received = int(number)
         if word == b"1":
             self.happened(link, LinkEvent.INVITED)
         else:
@@ -175,7 +175,7 @@ class Cooperation:
             self.parts.memory.joined(link)
         link.received_interest.begin_synchronization()
         if link.rules is not None:
-            send_control(link, SCOPE, scope.told(link.rules))
+            send_control(link, SCOPE, scope.advertised(link.rules))
         link.announcer.start()
         self.rerouting.joined(link)
         link.resume()
@@ -232,7 +232,7 @@ class Cooperation:
         elif topic == FROM:
             link.inbounds[session].received_ids.told(payload)
         elif topic == SCOPE:
-            link.scope = scope.heard(payload)
+            link.scope = scope.received(payload)
             self.parts.router.invalidate()
             self.retained_sync.scope_changed(link)
             if not link.received_interest.synchronizing:  # it has other rules than when the link began
@@ -278,7 +278,7 @@ class Cooperation:
         """Other rules hold on a link: the neighbour is told, and what depends on them is worked out anew."""
         active = link.state is LinkState.ACTIVE
         if active:
-            send_control(link, SCOPE, scope.told(rules))
+            send_control(link, SCOPE, scope.advertised(rules))
         before = list(link.interest)
         changes = link.follow_rules(rules)
         crowded = link.received_interest.over_limit

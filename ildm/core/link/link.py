@@ -103,7 +103,7 @@ class NeighborLink(Stateful):
         self.control: Connection | None = None
         self.open_sessions: list[Connection] = []
         self.ready_sent = 0
-        self.ready_heard = 0
+        self.ready_received = 0
         """Number of the last word on readiness, this node's and the neighbour's."""
         self.announcer = Announcer(
             counters,
@@ -118,10 +118,10 @@ class NeighborLink(Stateful):
             counters,
             levels,
             self._filter_refused,
-            None if rules is None else Translation(rules.heard),
+            None if rules is None else Translation(rules.received),
         )
         """What the neighbour wants."""
-        self._own_interest = None if rules is None else Translation(rules.wanted)
+        self._own_interest = None if rules is None else Translation(rules.interest)
         self._said: set[str] = set()
         self.answering = False
         """It is to be said that what was received is known behind this node, too."""
@@ -187,7 +187,7 @@ class NeighborLink(Stateful):
         if hello.time:
             self.clock.shows(hello.time)
         self.since, self.reason = self.driver.wall(), None
-        self.ready_heard = 0
+        self.ready_received = 0
         self.rival = None
         self.announcer.connected()
         self.received_interest.packets = 0
@@ -249,7 +249,7 @@ class NeighborLink(Stateful):
             inbound.byte_limit = max(inbound.byte_limit, self._inbound_bytes)
         for session in self.open_sessions:
             session.follow_rules()
-        self._own_interest = None if rules is None else Translation(rules.wanted)
+        self._own_interest = None if rules is None else Translation(rules.interest)
         interest = given
         if self._own_interest is not None:
             for topic_filter, qos in given.items():
@@ -258,7 +258,7 @@ class NeighborLink(Stateful):
             interest = self._own_interest.made
         self.announcer.subscribe(interest)
         self.announcer.unsubscribe(self.announcer.interest.keys() - interest.keys())
-        return self.received_interest.translate(None if rules is None else Translation(rules.heard))
+        return self.received_interest.translate(None if rules is None else Translation(rules.received))
 
     @property
     def _inbound_bytes(self) -> int:

@@ -46,7 +46,7 @@ def _allowed(terms: _Terms, wire: str) -> bool:
     return False
 
 
-def told(rules: LinkRules | None) -> bytes:
+def advertised(rules: LinkRules | None) -> bytes:
     """The message that says what rules are; None: there are none any more."""
     if rules is None:
         return EVERYTHING
@@ -55,7 +55,7 @@ def told(rules: LinkRules | None) -> bytes:
     return json.dumps([takes, gives], ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def heard(payload: bytes) -> Scope:
+def received(payload: bytes) -> Scope:
     """What the neighbour says.
 
     Raises:

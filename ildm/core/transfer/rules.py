@@ -241,12 +241,12 @@ class LinkRules:
         self.incoming = Side(_terms(rules, "in"), flushed, hits.incoming)
         """Wire names to local names."""
 
-    def wanted(self, topic_filter: str) -> Mapping[str, int]:
+    def interest(self, topic_filter: str) -> Mapping[str, int]:
         """What the neighbour is asked for where local names are wanted: wire filters, each with the most
         QoS."""
         return self.incoming.sources(topic_filter)
 
-    def heard(self, topic_filter: str) -> Mapping[str, int]:
+    def received(self, topic_filter: str) -> Mapping[str, int]:
         """What local names the neighbour wants that asks for a wire filter."""
         return self.outgoing.sources(topic_filter)
 

@@ -69,8 +69,8 @@ def test_direction_and_qos() -> None:
     way = found.outgoing.find(b"t")
     assert way is not None
     assert way.qos == 1
-    assert found.heard("#") == {"t": 1}
-    assert found.wanted("#") == {"u": 2}
+    assert found.received("#") == {"t": 1}
+    assert found.interest("#") == {"u": 2}
 
 
 def test_a_prefix_is_exchanged() -> None:
@@ -82,10 +82,10 @@ def test_a_prefix_is_exchanged() -> None:
         None,
     ]
     assert into(found, "hq/plant1/a/temp", "plant1/a/temp", "hq/plant1") == ["plant1/a/temp", None, None]
-    assert found.wanted("plant1/#") == {"hq/plant1/+/temp": 2, "hq/plant1/state/#": 2}
-    assert found.wanted("+/a/temp") == {"hq/plant1/a/temp": 2}
-    assert found.heard("hq/#") == {"plant1/+/temp": 2, "plant1/state/#": 2}
-    assert found.heard("other/#") == {}
+    assert found.interest("plant1/#") == {"hq/plant1/+/temp": 2, "hq/plant1/state/#": 2}
+    assert found.interest("+/a/temp") == {"hq/plant1/a/temp": 2}
+    assert found.received("hq/#") == {"plant1/+/temp": 2, "plant1/state/#": 2}
+    assert found.received("other/#") == {}
     assert found.answer_wire("plant1/a/temp") == "hq/plant1/a/temp"
     assert found.answer_local("hq/plant1/a/temp") == "plant1/a/temp"
 
@@ -94,15 +94,15 @@ def test_no_name_beginning_with_dollar_is_made() -> None:
     found = compiled({"allow": ["#"], "local": "", "remote": "hq/"})
     assert into(found, "hq/$SYS/x", "hq/$share/g/x", "hq/x", "hq/") == [None, None, "x", None]
     assert out(found, "$SYS/x") == [None]
-    assert found.heard("hq/$SYS/#") == {}
-    assert found.heard("hq/+/x") == {"+/x": 2}
+    assert found.received("hq/$SYS/#") == {}
+    assert found.received("hq/+/x") == {"+/x": 2}
 
 
 def test_what_is_denied_as_a_whole_is_not_asked_for() -> None:
     found = compiled({"deny": ["secret/#"]}, {"allow": ["#"]})
-    assert found.wanted("secret/x") == {}
-    assert found.wanted("secret/#") == {}
-    assert found.wanted("+/x") == {"+/x": 2}
+    assert found.interest("secret/x") == {}
+    assert found.interest("secret/#") == {}
+    assert found.interest("+/x") == {"+/x": 2}
     assert into(found, "secret/x", "y/x") == [None, "y/x"]
 
 
@@ -134,7 +134,7 @@ def test_rules_that_would_merge_topics_are_refused(documents: list[dict[str, Any
 @given(st.lists(documents(), min_size=1, max_size=4), filters(), NAMES)
 def test_all_that_is_wanted_is_asked_for(given_rules: list[dict[str, Any]], wanted: str, name: str) -> None:
     found = compiled(*given_rules)
-    for side, ask in ((found.incoming, found.wanted), (found.outgoing, found.heard)):
+    for side, ask in ((found.incoming, found.interest), (found.outgoing, found.received)):
         way = side.find(name.encode())
         asked = ask(wanted)
         if way is not None and topic_matches(wanted, way.name):
@@ -147,7 +147,7 @@ def test_all_that_is_wanted_is_asked_for(given_rules: list[dict[str, Any]], want
 @given(documents(), filters(), NAMES)
 def test_of_one_rule_nothing_else_is_asked_for(document: dict[str, Any], wanted: str, name: str) -> None:
     found = compiled(document)
-    for side, ask in ((found.incoming, found.wanted), (found.outgoing, found.heard)):
+    for side, ask in ((found.incoming, found.interest), (found.outgoing, found.received)):
         way = side.find(name.encode())
         if way is not None and any(topic_matches(asked, name) for asked in ask(wanted)):
             assert topic_matches(wanted, way.name)
@@ -203,7 +203,7 @@ def test_a_translation_is_what_its_filters_become(
     steps: list[tuple[str, int | None]], given_rules: list[dict[str, Any]]
 ) -> None:
     found = compiled(*given_rules)
-    translation = Translation(found.wanted)
+    translation = Translation(found.interest)
     told: dict[str, int] = {}
     wanted: dict[str, int] = {}
     for topic_filter, qos in steps:
@@ -221,7 +221,7 @@ def test_a_translation_is_what_its_filters_become(
                 told[changed] = now
         expected: dict[str, int] = {}
         for each, qos_of in wanted.items():
-            for made, most in found.wanted(each).items():
+            for made, most in found.interest(each).items():
                 expected[made] = max(expected.get(made, 0), min(qos_of, most))
         assert translation.made == expected == told
         assert translation.given == wanted

@@ -305,7 +305,7 @@ def test_interest_that_was_heard_is_known_after_a_restart_by_the_rules_of_then(w
 )
 def test_a_scope_that_no_node_says_ends_the_session(world: World, payload: bytes) -> None:
     with pytest.raises(MalformedPacket):
-        scope.heard(payload)
+        scope.received(payload)
     a, b = pair(world, "pf", [HQ])
     send_control(b.node.links.links["a"], SCOPE, payload)
     world.run(0.1)
@@ -314,7 +314,7 @@ def test_a_scope_that_no_node_says_ends_the_session(world: World, payload: bytes
 
 def test_a_scope_says_what_the_rules_are() -> None:
     documents = [{"deny": ["x"]}, HQ, {"allow": ["\u20ac\n/+"], "direction": "in"}]
-    said = scope.heard(scope.told(LinkRules([TopicRule.model_validate(each) for each in documents])))
+    said = scope.received(scope.advertised(LinkRules([TopicRule.model_validate(each) for each in documents])))
     names = ["x", "hq/plant/x", "plant/x", "\u20ac\n/1", "y"]
     assert [said.takes(name) for name in names] == [False, True, False, True, False]
     assert [said.crosses(name) for name in names] == [False, True, False, True, False]
