@@ -15,7 +15,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from ildm.core.spool import Delivery, Identity, Record, Stored
-from ildm.mqtt import Publish, Version
+from ildm.mqtt import Framer, Publish, Version
 from ildm.state.spool import FileSpool
 from ildm.state.spool.records import MARK, Header, encode, encode_header, salt_of
 from ildm.state.spool.segments import name_of
@@ -92,9 +92,10 @@ class Spool(Target):
         messages: set[tuple[int, int]] = set()
         for stored in found:
             given = self._given[stored.lsn]
-            size = len(given.frames) // given.messages
-            begin, end = stored.first * size, (stored.first + stored.record.messages) * size
-            assert stored.record.frames == given.frames[begin:end], "other bytes than it was given"
+            first, count = stored.first, stored.record.messages
+            frames = list(Framer().feed(given.frames))[first : first + count]
+            assert stored.record.frames == b"".join(frames), "other bytes than it was given"
+            assert stored.record.mixed is given.mixed, "of one length, or not, as it was not given"
             assert stored.record.turn == given.turn
             assert named(stored.record.identity, given.identity, damages), "of another origin, or number"
             for place in range(stored.first, stored.first + stored.record.messages):
@@ -146,13 +147,20 @@ def opened(disk: SimDisk, segment_bytes: int = 2048) -> tuple[FileSpool, list[st
 
 
 def record(number: int, messages: int = 1) -> Record:
-    """A record of its own."""
+    """A record of its own; of several messages every other one is mixed."""
+    mixed = messages > 1 and number % 8 < 4
     packets = (
-        Publish(topic=f"t/{number % 5}", payload=b"%04d" % number * 5, qos=1, packet_id=place)
+        Publish(
+            topic=f"t/{(number + place * mixed) % 5}",
+            payload=b"%04d" % number * (5 + place * mixed),
+            qos=1,
+            packet_id=place,
+        )
         for place in range(1, messages + 1)
     )
     frames = b"".join(packet.encode(Version.V5) for packet in packets)
-    return Record(frames, messages, Identity("a", (7 << 32) + 10 * number), number % 3)
+    identity = Identity("a", (7 << 32) + 10 * number)
+    return Record(frames, messages, identity, number % 3, mixed=mixed)
 
 
 def used(
