@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 
 from ildm.core.frames import (
@@ -69,19 +70,17 @@ class Batch:
         if count == self.count:
             return self
         begin, end = self.start(first), self.start(first + count)
-        return Batch(self.frames[begin:end], count, end - begin if count == 1 else self.size)
+        part = Batch(self.frames[begin:end], count, end - begin if count == 1 else self.size)
+        if not part.size:
+            part._starts = [start - begin for start in self._bounds()[first : first + count + 1]]
+        return part
 
-    def fitting(self, size: int) -> int:
-        """How many from the first one on have so many bytes together, or fewer."""
-        if len(self.frames) <= size:
-            return self.count
+    def fitting(self, size: int, first: int = 0) -> int:
+        """How many from a place on have so many bytes together, or fewer."""
         if self.size:
-            return max(0, size // self.size)
+            return max(0, min(self.count - first, size // self.size))
         starts = self._bounds()
-        count = 0
-        while starts[count + 1] <= size:
-            count += 1
-        return count
+        return max(0, bisect_right(starts, starts[first] + size) - 1 - first)
 
     def runs(self) -> list[Batch]:
         """The same as batches of like frames."""

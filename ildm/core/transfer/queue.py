@@ -81,12 +81,13 @@ class BatchEntry(Entry):
     The packet identifiers in it are those of the neighbour it has come from, if it has.
     """
 
-    __slots__ = ("_batch", "_first")
+    __slots__ = ("first", "whole")
 
     def __init__(self, batch: Batch, receipt: Receipt | None = None, priority: int = 0):
         super().__init__(None, batch.qos, None, receipt, priority)
-        self._batch = batch
-        self._first = 0
+        self.whole = batch
+        """With what no longer waits: a part of it would have to find its bounds again."""
+        self.first = 0
         """Place of the first message that still waits."""
         self.count = batch.count
         self.size = len(batch.frames)
@@ -94,25 +95,25 @@ class BatchEntry(Entry):
     @property
     def batch(self) -> Batch:
         """The messages that still wait."""
-        return self._batch.part(self._first, self.count)
+        return self.whole.part(self.first, self.count)
 
     def needed(self, size: int, last: bool = False) -> int:
         """How many of its first or ``last`` messages have so many bytes together, or all."""
-        each = self._batch.size
+        each = self.whole.size
         if each:
             return min(-(-size // each), self.count)
         count = 0
         while count < self.count:
-            begin = self._first + self.count - count if last else self._first
-            if self._batch.bytes_of(begin, count) >= size:
+            begin = self.first + self.count - count if last else self.first
+            if self.whole.bytes_of(begin, count) >= size:
                 break
             count += 1
         return count
 
     def remove(self, count: int) -> int:
         """Forget the first ``count`` messages, but not all; answers their size."""
-        size = self._batch.bytes_of(self._first, count)
-        self._first += count
+        size = self.whole.bytes_of(self.first, count)
+        self.first += count
         self.size -= size
         self.count -= count
         return size
@@ -120,18 +121,18 @@ class BatchEntry(Entry):
     def cut(self, count: int) -> int:
         """Forget the last ``count`` messages, but not all; answers their size."""
         self.count -= count
-        size = self._batch.bytes_of(self._first + self.count, count)
+        size = self.whole.bytes_of(self.first + self.count, count)
         self.size -= size
         return size
 
     def runs(self) -> Sequence[Entry]:
-        if self._batch.size:
+        if self.whole.size:
             return (self,)
         return [BatchEntry(run, self.receipt, self.priority) for run in self.batch.runs()]
 
     def settle(self) -> None:
         if self.receipt is not None:
-            self.receipt.settle_batch(self._batch, self._first, self.count)
+            self.receipt.settle_batch(self.whole, self.first, self.count)
 
 
 def kept_size(message: Publish) -> int:

@@ -101,7 +101,7 @@ class Resumption:
         wait: list[Entry] = []
         for first_id, count in consecutive(ids):
             part = batch.part(first_id, count)
-            room = window.takes_of(part) if session_present and wire.max_qos and not wait else 0
+            room = window.takes_of(part, 0, count) if session_present and wire.max_qos and not wait else 0
             packet_id = first_id
             for piece in wire.pieces(part.part(0, room)) if room else ():
                 if wire.write_qos_1(piece, packet_id, batch.receipt, dup=True):

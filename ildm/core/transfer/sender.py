@@ -197,7 +197,7 @@ class Sender(SpooledSender):
         priority: int = 0,
     ) -> None:
         ready = self.open and self.wire.writable and not self.queue and not self.isolation.active
-        sent = self._transmit_batch(batch, receipt, priority) if ready else 0
+        sent = self._transmit_batch(batch, 0, batch.count, receipt, priority) if ready else 0
         if sent < batch.count:
             rest = batch.part(sent, batch.count - sent)
             self._enqueue(BatchEntry(rest, receipt if rest.qos else None, priority), source)
@@ -326,7 +326,8 @@ class Sender(SpooledSender):
             entry = queue.first
             written += entry.size
             if isinstance(entry, BatchEntry):
-                sent = self._transmit_batch(entry.batch, entry.receipt, entry.priority)
+                first, count = entry.first, entry.count
+                sent = self._transmit_batch(entry.whole, first, count, entry.receipt, entry.priority)
                 if not sent:
                     break
                 queue.remove(sent)
@@ -416,29 +417,28 @@ class Sender(SpooledSender):
 
     # transmission -----------------------------------------------------------------------------
 
-    def _transmit_batch(self, batch: Batch, receipt: Receipt | None, priority: int) -> int:
-        """Send a batch, of QoS 1 as far as the window allows; answers how many messages need not wait."""
+    def _transmit_batch(
+        self, batch: Batch, first: int, count: int, receipt: Receipt | None, priority: int
+    ) -> int:
+        """Send ``count`` messages of a batch from a place on, of QoS 1 as far as the window allows.
+
+        Answers how many need not wait.
+        """
         wire, window = self.wire, self._window
         if not (batch.qos and wire.max_qos):
-            wire.write_qos_0(batch.at_qos_0())
+            wire.write_qos_0(batch.part(first, count).at_qos_0())
             if batch.qos and receipt is not None:
-                receipt.settle_batch(batch, 0, batch.count)
-            return batch.count
+                receipt.settle_batch(batch, first, count)
+            return count
         sent = 0
-        for piece in wire.pieces(batch):
-            rest = piece
-            while room := window.takes_of(rest):
-                first_id, number = window.next_ids(room)
-                part = rest.part(0, number)
-                if wire.write_qos_1(part, first_id, receipt):
-                    window.add_batch(InflightBatch(part, first_id, receipt, priority))
-                    wire.count_sent(number)
-                sent += number
-                if number == rest.count:
-                    break
-                rest = rest.part(number, rest.count - number)
-            else:
-                break
+        while sent < count and (room := window.takes_of(batch, first + sent, count - sent)):
+            packet_id, number = window.next_ids(room)
+            for piece in wire.pieces(batch.part(first + sent, number)):
+                if wire.write_qos_1(piece, packet_id, receipt):
+                    window.add_batch(InflightBatch(piece, packet_id, receipt, priority))
+                    wire.count_sent(piece.count)
+                packet_id += piece.count
+            sent += number
         return sent
 
     def _transmit(self, entry: Entry) -> bool:

@@ -111,12 +111,13 @@ class Window:
         """Whether a message of so many bytes may be sent now."""
         return len(self._items) < self.size and (not self._items or self.bytes + size <= self.max_bytes)
 
-    def takes_of(self, batch: Batch) -> int:
-        """How many messages of a batch may be sent now, from the first one on."""
-        count = min(batch.count, self.size - len(self._items))
-        if count <= 0 or self.bytes + len(batch.frames) <= self.max_bytes:
+    def takes_of(self, batch: Batch, first: int, count: int) -> int:
+        """How many of ``count`` messages of a batch may be sent now, from the place ``first`` on."""
+        count = min(count, self.size - len(self._items))
+        room = self.max_bytes - self.bytes
+        if count <= 0 or batch.bytes_of(first, count) <= room:
             return max(0, count)
-        return max(0 if self._items else 1, min(count, batch.fitting(self.max_bytes - self.bytes)))
+        return max(0 if self._items else 1, min(count, batch.fitting(room, first)))
 
     def get(self, packet_id: int) -> Inflight | InflightBatch | None:
         return self._items.get(packet_id)
