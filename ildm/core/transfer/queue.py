@@ -119,11 +119,16 @@ class BatchEntry(Entry):
         return size
 
     def cut(self, count: int) -> int:
-        """Forget the last ``count`` messages, but not all; answers their size."""
-        self.count -= count
-        size = self.whole.bytes_of(self.first + self.count, count)
-        self.size -= size
-        return size
+        """Forget the last ``count`` messages, but not all; answers their size.
+
+        They are not kept either: a queue may have many entries of which little is left.
+        """
+        size = self.size
+        self.whole = self.whole.part(self.first, self.count - count)
+        self.first = 0
+        self.count = self.whole.count
+        self.size = len(self.whole.frames)
+        return size - self.size
 
     def runs(self) -> Sequence[Entry]:
         if self.whole.size:

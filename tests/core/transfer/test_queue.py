@@ -217,6 +217,16 @@ def test_what_is_cut_is_what_came_last(entries: list[Any], messages: int, size: 
     pair.drained()
 
 
+def test_what_is_cut_is_kept_nowhere() -> None:
+    """Else many entries of which little is left would have far more than the queue counts."""
+    backlog = Backlog()
+    backlog.append(BatchEntry(batch_of(b"".join(frame(i, 0) for i in range(100)), 100)))
+    assert backlog.cut(1, 1 << 20) == 99
+    (entry,) = backlog.take_all()
+    assert isinstance(entry, BatchEntry)
+    assert len(entry.whole.frames) == entry.size
+
+
 @given(st.lists(ENTRY, max_size=10))
 @examples(30)
 def test_all_is_taken_in_the_order_of_arrival(entries: list[Any]) -> None:
