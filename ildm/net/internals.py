@@ -63,8 +63,11 @@ def _tables(objects: list[Any]) -> Counter[str]:
 def _attributes(each: object) -> Iterator[tuple[str, Any]]:
     yield from getattr(each, "__dict__", {}).items()
     for kind in type(each).__mro__:
+        if kind.__module__ == "builtins":
+            continue
         for name, slot in vars(kind).items():
-            if isinstance(slot, MemberDescriptorType) and kind.__module__ != "builtins":
+            # a compiled class has its __weakref__ where an heir has an attribute, perhaps a mere number
+            if isinstance(slot, MemberDescriptorType) and not name.startswith("__"):
                 try:
                     yield name, slot.__get__(each)
                 except AttributeError:  # it has no value yet
