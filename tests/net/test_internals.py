@@ -86,7 +86,7 @@ def test_tasks_and_timers_are_counted(factory: object) -> None:
 
 
 def test_only_attributes_are_looked_into() -> None:
-    """In a compiled class ``__weakref__`` may be in the place of a number of an heir: to read it is the end."""
+    """In a compiled class ``__weakref__`` may be where an heir has a number: to read it is the end."""
     a, _ = row(World(), "ab", "sf")
     for each in (a.node, a.node.router, *a.node.injector.senders):
         assert [name for name, _ in _attributes(each) if name.startswith("__")] == []
