@@ -7,7 +7,6 @@ paid once here for all that follow each other and have the same route.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from ildm.core.transfer.batch import Batch
@@ -17,30 +16,11 @@ if TYPE_CHECKING:
     from ildm.core.transfer.inbound import Inbound
     from ildm.core.transfer.ports import Neighbor, Targets
     from ildm.core.transfer.receipt import Holdable
+    from ildm.core.transfer.router import Router
 
 MOST = 4096
 """Messages that are gathered; so many identifiers are far below 65536."""
 MOST_BYTES = 128 << 10
-
-
-class Forwarder(ABC):
-    """What a batch is given to. No Protocol, because both sides are compiled."""
-
-    @abstractmethod
-    def forward(self, route: Targets, batch: Batch, index: int, source: Holdable | None) -> None:
-        """Transfer what a local client has published."""
-
-    @abstractmethod
-    def arrived_batch(
-        self,
-        source: Neighbor,
-        route: Targets,
-        batch: Batch,
-        index: int,
-        inbound: Inbound | None,
-        origin: Origin,
-    ) -> None:
-        """Take what a neighbour has sent. Raises: MqttError, and nothing is taken."""
 
 
 class Gathering:
@@ -49,7 +29,6 @@ class Gathering:
     __slots__ = (
         "_bytes",
         "_count",
-        "_forwarder",
         "_frames",
         "_holder",
         "_inbound",
@@ -58,11 +37,12 @@ class Gathering:
         "_origin",
         "_qos",
         "_route",
+        "_router",
         "_size",
     )
 
-    def __init__(self, forwarder: Forwarder) -> None:
-        self._forwarder = forwarder
+    def __init__(self, router: Router) -> None:
+        self._router = router
         self._frames: list[bytes] = []
         self._count = self._bytes = self._size = self._index = self._qos = 0
         self._route: Targets = ()
@@ -85,7 +65,7 @@ class Gathering:
     ) -> None:
         """Take ``count`` frames, of one topic and ``size`` bytes each, as those of a :class:`Batch`.
 
-        They are from a local client, or from a ``neighbor``: see :meth:`Forwarder.arrived_batch`.
+        They are from a local client, or from a ``neighbor``: see :meth:`Router.arrived_batch`.
         """
         qos = frames[0]
         if self._frames:
@@ -129,6 +109,6 @@ class Gathering:
         frames = gathered[0] if len(gathered) == 1 else b"".join(gathered)
         batch = Batch(frames, self._count, self._size)
         if neighbor is not None:
-            self._forwarder.arrived_batch(neighbor, route, batch, self._index, inbound, self._origin)
+            self._router.arrived_batch(neighbor, route, batch, self._index, inbound, self._origin)
         elif route:
-            self._forwarder.forward(route, batch, self._index, holder)
+            self._router.forward(route, batch, self._index, holder)

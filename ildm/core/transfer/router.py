@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ildm.core.frames import PUBLISH, frames_to_qos_0
 from ildm.core.transfer.batch import Batch
-from ildm.core.transfer.gathering import Forwarder, Gathering
+from ildm.core.transfer.gathering import Gathering
 from ildm.core.transfer.identity import UNKNOWN, Origin
 from ildm.core.transfer.inbound import NeighborReceipt
 from ildm.core.transfer.retained import RetainedStore
@@ -46,7 +46,7 @@ MAX_CACHED_TOPIC = 512
 """Bytes of a topic whose route is remembered; longer ones, up to 64 kB each, would fill the memory."""
 
 
-class Router(Forwarder):
+class Router:
     """Asks the algorithm once for each topic and source, and sends along the answer."""
 
     def __init__(
@@ -304,6 +304,7 @@ class Router(Forwarder):
         inbound: Inbound | None,
         origin: Origin,
     ) -> None:
+        """Take a batch from a neighbour. Raises: as :meth:`run_arrived`."""
         if inbound is not None and self.custody is not None:
             self._taken_batch(self.custody, source, route, batch, index, inbound, origin)
             return

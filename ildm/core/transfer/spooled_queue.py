@@ -133,8 +133,7 @@ class SpooledQueue:
         frames = record.frames
         if frames[0] == PUBLISH_QOS_1 and (record.messages > 1 or not frames[id_offset(frames) + 2]):
             count = record.messages
-            size = 0 if record.mixed else len(frames) // count
-            batch = Batch(frames, count, size) if size else batch_of(frames, count)
+            batch = batch_of(frames, count) if record.mixed else Batch(frames, count, len(frames) // count)
             return BatchEntry(batch, share, stored.priority)
         try:
             message = decode(frames, Version.V5)
