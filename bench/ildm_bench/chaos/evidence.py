@@ -55,7 +55,7 @@ class Message:
         """When its client got PUBREC."""
         self.refused = False
         self.held: float | None = None
-        """Of a will: since when its broker has it."""
+        """Of a will: since when its broker may have it, as its CONNECT was sent."""
         self.again: list[float] = []
         """When its client sent it again, of QoS 1."""
         self.resent: list[tuple[float, str]] = []
@@ -162,7 +162,8 @@ class Evidence:
             message.again.append(event.t)
         if event.phase == "info" and event.op == "publish" and event.qos == 2 and event.dup:
             message.resent.append((event.t, event.site))
-        if event.op == "will" and event.phase == "invoke" and message.held is None:
+        if event.op == "will" and event.phase in ("info", "invoke") and message.held is None:
+            # the broker may have it since CONNECT was sent, whose answer may come after the broker is gone
             message.held = event.t
 
     _will = _publish

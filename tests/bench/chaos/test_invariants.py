@@ -610,6 +610,15 @@ def test_a_will_whose_broker_was_killed_before_it_was_due(killed: float, site: s
     assert {one: n for one, n in found(rows).items() if one[0] == "lost"} == {("lost", cause): 1}
 
 
+@pytest.mark.parametrize(("killed", "cause"), [(2.0, "store"), (1.8, "ours")])
+def test_a_will_whose_broker_was_killed_before_its_connack_came(killed: float, cause: str) -> None:
+    """Its CONNECT was sent at 1.9, and answered at 2.1, as the broker was gone."""
+    begun = published(2.1, site="b")[0]._replace(op="will")
+    rows: Rows = [*BASE, fault(killed, killed + 0.2, target="broker/b")]
+    rows += [begun._replace(t=1.9, phase="info"), begun, begun._replace(t=3.0, phase="ok")]
+    assert {one: n for one, n in found(rows).items() if one[0] == "lost"} == {("lost", cause): 1}
+
+
 @pytest.mark.parametrize(
     ("kind", "target", "until", "cause"),
     [
