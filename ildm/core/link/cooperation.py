@@ -186,8 +186,7 @@ class Cooperation:
 
     def _settled(self, link: NeighborLink) -> None:
         """What was for nodes that are elsewhere now has gone there, too."""
-        link.reroute_pending = False
-        link.moved.clear()
+        link.subtree.rerouted()
         if self.parts.memory is not None:
             self.parts.memory.joined(link)
         link.resume()

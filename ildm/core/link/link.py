@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from ildm.api import Peer
 from ildm.core.link.clocks import NeighborClock
 from ildm.core.link.interest import Announcer, ReceivedInterest
 from ildm.core.link.state import Stateful
+from ildm.core.link.subtree import Subtree
 from ildm.core.link.translation import Translation
 from ildm.core.plugin.arguments import new_filters, old_filters
 from ildm.core.transfer.back_pressure import limits_of
@@ -38,6 +40,45 @@ if TYPE_CHECKING:
 class NeighborLink(Stateful):
     """See :class:`ildm.api.Link`; its states are those of :mod:`ildm.core.link.state`."""
 
+    kept: bool
+    """What is to be transferred outlives this node; else only what has come does."""
+    rules: LinkRules | None
+    """What may cross; None: everything."""
+    scope: Scope | None
+    """What the neighbour has said that may cross; None: everything."""
+    peer: Peer
+    """The neighbour and the address it has told."""
+    dialed: bool
+    """This node has made the connection."""
+    introducer: bool
+    """This node's configuration or administrator has named the neighbour."""
+    on_demand: bool
+    """Made for the algorithm's data, by either side; nobody's configuration asks for it."""
+    closing: bool
+    """One side has said BYE."""
+    used_at: float
+    """When the algorithm has last sent or got data."""
+    disputes: int
+    """How often others have spoken in the neighbour's name and it has objected."""
+    rival: tuple[int, float] | None
+    """Who has last come in the neighbour's name, in another life than the neighbour's, and when."""
+    answering: bool
+    """It is to be said that what was received is known behind this node, too."""
+    lost: Callable[[Publish], None] | None
+    """Told of each single message that a queue has thrown away for want of room."""
+    joined_at: float
+    """When it has last begun to carry messages (monotonic time)."""
+    held_at: float
+    """When it has last ceased to carry messages (monotonic time)."""
+    ready_sent: int
+    """Number of this node's last word on readiness."""
+    ready_received: int
+    """Number of the neighbour's last word on readiness."""
+    announcer: Announcer
+    """What this node wants from the neighbour."""
+    received_interest: ReceivedInterest
+    """What the neighbour wants."""
+
     def __init__(
         self,
         driver: Driver,
@@ -58,78 +99,45 @@ class NeighborLink(Stateful):
         self.driver = driver
         self.custody = custody
         self.kept = kept
-        """What is to be transferred outlives this node; else only what has come does."""
         self.rules = rules
-        """What may cross; None: everything."""
-        self.scope: Scope | None = None
-        """What the neighbour has said that may cross; None: everything."""
+        self.scope = None
         self.config = config
         self.counters = counters
         self.node_id = node_id
         self.boot = 0
         self.age = 0
         self.peer = Peer(node_id, "")
-        """The neighbour and the address it has told."""
         self.dialed = False
-        """This node has made the connection."""
         self.introducer = False
-        """This node's configuration or administrator has named the neighbour."""
         self.on_demand = False
-        """Made for the algorithm's data, by either side; nobody's configuration asks for it."""
         self.closing = False
-        """One side has said BYE."""
         self.used_at = 0.0
-        """When the algorithm has last sent or got data."""
         self.address: str | None = None
         self.since = driver.wall()
         self.joined_at = 0.0
         self.held_at = 0.0
-        """When it has last begun, and when it has last ceased, to carry messages (monotonic time)."""
         self.reason: str | None = None
         self.token = ""
         self.disputes = 0
-        """How often others have spoken in the neighbour's name and it has objected."""
-        self.rival: tuple[int, float] | None = None
-        """Who has last come in the neighbour's name, in another life than the neighbour's, and when."""
-        self.behind: set[str] = set()
-        """Ids of the nodes that what is in its consumers is for: those behind it in the tree, now or when it
-        has last been part of it."""
-        self.moved: set[str] = set()
-        """Ids of those that have come behind another link since, while it is ``reroute_pending``."""
-        self.reroute_pending = False
-        """Some of these are reached on another path by now: the messages in the consumers are rerouted
-        (:mod:`ildm.core.transfer.rerouting`) before anything is sent."""
+        self.rival = None
+        self.subtree = Subtree()
         self.clock = NeighborClock(driver)
         self.control: Connection | None = None
         self.open_sessions: list[Connection] = []
         self.ready_sent = 0
         self.ready_received = 0
-        """Number of the last word on readiness, this node's and the neighbour's."""
         self.announcer = Announcer(
-            counters,
-            lambda: self.senders[0],
-            lambda: synchronized(self),
-            lambda: progressed(self),
-            self._full,
+            counters, self._first_sender, partial(synchronized, self), partial(progressed, self), self._full
         )
-        """What this node wants from the neighbour."""
-        self.received_interest = ReceivedInterest(
-            config,
-            counters,
-            levels,
-            self._filter_refused,
-            None if rules is None else Translation(rules.received),
-        )
-        """What the neighbour wants."""
+        received = None if rules is None else Translation(rules.received)
+        self.received_interest = ReceivedInterest(config, counters, levels, self._filter_refused, received)
         self._own_interest = None if rules is None else Translation(rules.interest)
         self._said: set[str] = set()
         self.answering = False
-        """It is to be said that what was received is known behind this node, too."""
         self.transferred_in = 0
         self.limits = limits_of(config, sessions, config.delay)
         self._writable = writable
-        self.lost: Callable[[Publish], None] | None = None
-        """Told of each single message that a queue has thrown away for want of room."""
+        self.lost = None
         self.senders: list[Sender] = []
         self.inbounds: list[Inbound] = []
         self.set_sessions(sessions)
@@ -161,6 +169,9 @@ class NeighborLink(Stateful):
             for inbound in self.inbounds[count:]:
                 inbound.reset()
             del self.senders[count:], self.inbounds[count:]
+
+    def _first_sender(self) -> Sender:
+        return self.senders[0]
 
     def consumer(self, index: int) -> str:
         """Name of the spool's consumer for a session."""
@@ -367,13 +378,13 @@ class NeighborLink(Stateful):
     def resume(self, index: int | None = None) -> None:
         """Transfer from now on, or on the session of that index: first what waits, unless that has to go
         another way, too."""
-        if not self.reroute_pending:
+        if not self.subtree.reroute_pending:
             for sender in self.senders if index is None else (self.senders[index],):
                 sender.resume()
 
     def hold_for_reroute(self) -> None:
         """What is in the consumers may have to go another way: nothing is sent for now."""
-        self.reroute_pending = True
+        self.subtree.reroute_pending = True
         for sender in self.senders:
             sender.suspend()
 
@@ -397,8 +408,7 @@ class NeighborLink(Stateful):
         until it is back. Its interest stays, so that each message is counted."""
         self.boot = 0  # what was under way is dropped, too: both ends begin anew
         self.reason = "away for longer than link.expiry: what is for it is dropped"
-        self.reroute_pending = False
-        self.moved.clear()
+        self.subtree.rerouted()
         for sender in self.senders:
             sender.step(EXPIRED)
             self._clear(sender, "neighbor_expired")
@@ -406,9 +416,7 @@ class NeighborLink(Stateful):
     def forget(self, reason: Left, stranded: bool = False) -> None:
         """Leave the cooperation: neither side's interest nor anything queued holds any longer. What is
         ``stranded`` stays in the spool."""
-        self.reroute_pending = False
-        self.behind.clear()
-        self.moved.clear()
+        self.subtree.clear()
         for sender in self.senders:
             sender.suspend()
             sender.step(FORGOTTEN)

@@ -26,7 +26,7 @@ class Remembered(NamedTuple):
     interest: Mapping[str, int]
     behind: frozenset[str]
     reroute_pending: bool
-    """See :attr:`NeighborLink.behind` and ``reroute_pending``."""
+    """See :class:`ildm.core.link.subtree.Subtree`."""
 
 
 class LinkStore:
@@ -43,8 +43,8 @@ class LinkStore:
     def joined(self, link: NeighborLink) -> None:
         """Also to be told when what is behind it changes."""
         dialed = link.address or "" if link.dialed else ""
-        behind = "\n".join(sorted(link.behind))
-        row = (link.age, len(link.senders), self.algorithm, dialed, behind, int(link.reroute_pending))
+        behind = "\n".join(sorted(link.subtree.nodes))
+        row = (link.age, len(link.senders), self.algorithm, dialed, behind, int(link.subtree.reroute_pending))
         self.store.put(COOPERATION, (link.node_id,), row)
 
     def interest_changed(self, link: NeighborLink, changes: Mapping[str, int | None]) -> None:

@@ -115,7 +115,7 @@ class LinkManager:
             link.dialed = bool(remembered.dialed)
             link.reason = "not back since this node has started"
             link.received_interest.restore(remembered.interest)
-            link.behind = set(remembered.behind)
+            link.subtree.nodes = set(remembered.behind)
             if remembered.reroute_pending and link.kept:
                 self.cooperation.rerouting.suspend(link)
             self.cooperation.happened(link, LinkEvent.RESTORED)

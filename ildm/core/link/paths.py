@@ -101,7 +101,7 @@ class Paths:
             link = self.hop(to)
             if link is None or link is source or hops == 0:
                 return
-            if answer and sender in link.behind:
+            if answer and sender in link.subtree.nodes:
                 if self.driver.now() - self._asked.get(sender, (0, -PAUSE))[1] >= PAUSE:
                     self._ask(sender)
                 return

@@ -124,7 +124,7 @@ class TreeMembership(Membership):
 
     def at_rest(self, link: NeighborLink) -> bool:
         tree = self.topology.tree()
-        unknown = {node for node in link.moved if not self._is_reached(node)}
+        unknown = {node for node in link.subtree.moved if not self._is_reached(node)}
         return (
             not unknown
             and self.driver.now() - self._changed_at >= REST * self.config.settle
@@ -270,17 +270,14 @@ class TreeMembership(Membership):
             if here is None or not link.kept or not link.in_cooperation:
                 continue  # it keeps all until it is part of the tree again, or leaves
             others = (nodes for first, nodes in behind.items() if first != link.node_id)
-            moved = link.behind & set().union(*others)
-            if link.state is LinkState.ACTIVE and link.idle and not link.reroute_pending:
+            moved = link.subtree.nodes & set().union(*others)
+            if link.state is LinkState.ACTIVE and link.idle and not link.subtree.reroute_pending:
                 # Until a node has told what it wants on its new path, what is for it still comes here.
                 moved = {node for node in moved if self._is_reached(node, asks)}
             elif moved:
                 self.cooperation.rerouting.suspend(link)
-            if moved or not here <= link.behind:
-                link.behind = (link.behind - moved) | here
-                link.moved = (link.moved | moved) - here if link.reroute_pending else set()
-                if self.parts.memory is not None:
-                    self.parts.memory.joined(link)
+            if link.subtree.replace(here, moved) and self.parts.memory is not None:
+                self.parts.memory.joined(link)
 
     def lingers(self, link: NeighborLink) -> None:
         """Look in a while whether a link may leave: perhaps only news of the neighbour's end is under way,

@@ -72,7 +72,7 @@ def test_no_answer_passes_a_node_that_counts_who_has_given_it_to_what_is_behind_
     answer = Publish(topic=PATH, payload=json.dumps([True, 7, "a", "c", 3]).encode()).encode(Version.V5)
     session_of(b, "c").data_received(answer)
     assert sent == [(True, "a", "c")]
-    b.node.links.links["a"].behind.add("c")
+    b.node.links.links["a"].subtree.nodes.add("c")
     for _ in range(3):
         session_of(b, "c").data_received(answer)
     assert sent[1:] == [(False, "c", "b")]
