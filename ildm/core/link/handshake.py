@@ -29,6 +29,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple
 
+from ildm.core.link.features import NONE
 from ildm.core.link.hello import METHOD, NONCE, Hello, Refusal, other_protocol, proof, proof_holds
 from ildm.mqtt import (
     Auth,
@@ -88,6 +89,8 @@ class Accepted(NamedTuple):
     """Messages that may be under way to the neighbour."""
     packet_size: int
     """Bytes of the largest packet the neighbour takes."""
+    features: frozenset[str] = NONE
+    """Those that both ends have named."""
 
 
 class Handshake(ABC):
@@ -113,12 +116,13 @@ class Handshake(ABC):
             ProtocolViolation: it cannot come now, or is incomplete.
         """
 
-    def _establish(self, hello: Hello, properties: Properties) -> None:
+    def _establish(self, hello: Hello, own: Hello, properties: Properties) -> None:
         self.phase = Phase.ESTABLISHED
         self.outcome = Accepted(
             hello,
             int(properties.get(Property.RECEIVE_MAXIMUM, 65535)),
             int(properties.get(Property.MAXIMUM_PACKET_SIZE, 1 << 28)),
+            hello.features & own.features,
         )
 
     def _refuse(self, refusal: Refusal) -> None:
@@ -205,7 +209,7 @@ class DialerHandshake(Handshake):
             self._refuse(refusal)
             return
         self.far = hello.node
-        self._establish(hello, packet.properties)
+        self._establish(hello, self.hello, packet.properties)
 
     def _proves_secret(self, packet: ConnAck, hello: Hello) -> bool:
         key = self.terms.key
@@ -294,7 +298,7 @@ class AcceptorHandshake(Handshake):
             properties[Property.AUTHENTICATION_DATA] = proof(
                 key, "acceptor", self._nonces + self._binding, hello.node, self.terms.node_id
             )
-        self._establish(replace(hello, age=answer.age), self._allowed)
+        self._establish(replace(hello, age=answer.age), answer, self._allowed)
         return ConnAck(session_present=False, reason_code=0, properties=properties).encode(Version.V5)
 
     def _turn_away(self, refusal: Refusal) -> bytes:

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from ildm.api import Unreachable
+from ildm.core.link.features import NONE, decoded, encoded
 from ildm.mqtt import (
     ConnAck,
     Properties,
@@ -60,6 +61,8 @@ class Hello:
     """What the clock of the node shows, in ms of Unix time; 0: not told."""
     broker: int = 0
     """Which connection of this node with its broker is in use; see :mod:`ildm.core.broker.same_broker`."""
+    features: frozenset[str] = NONE
+    """What this node can do on the link beyond the protocol."""
 
     def properties(self) -> list[tuple[str, str]]:
         return [
@@ -78,6 +81,7 @@ class Hello:
             ("inflight-bytes", str(self.inflight_bytes)),
             ("time", str(self.time)),
             ("broker", str(self.broker)),
+            ("features", encoded(self.features)),
         ]
 
     @classmethod
@@ -100,6 +104,7 @@ class Hello:
                 inflight_bytes=int(said.get("inflight-bytes", "0")),
                 time=int(said.get("time", "0")),
                 broker=int(said.get("broker", "0")),
+                features=decoded(said.get("features", "")),
             )
         except (KeyError, ValueError) as error:
             raise ProtocolViolation(f"incomplete hello: {error}", clause="MQTT-4.13") from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ildm.core.link.clocks import milliseconds
+from ildm.core.link.features import offered
 from ildm.core.link.hello import Hello, Refusal
 from ildm.mqtt import ReasonCode
 
@@ -108,6 +109,7 @@ class HelloJudge:
             inflight_bytes=self.parts.config.inflight_bytes,
             time=milliseconds(self.parts.driver.wall()),
             broker=self.parts.injector.same_broker.number,
+            features=link.features if link is not None and index > 0 else offered(),
         )
 
     def begins(self, link: NeighborLink | None) -> bool:
@@ -126,6 +128,7 @@ class HelloJudge:
                 or not link.connected
                 or link.token != hello.token
                 or hello.index >= len(link.senders)
+                or hello.features & link.features != link.features
             ):
                 return STALE
             self.replace_session(link, hello.index)
@@ -151,7 +154,10 @@ class HelloJudge:
         """The dialer's decision about a neighbour that has accepted it."""
         refusal = wrong_answer(hello, expected) or mismatch(self.parts, hello)
         link = self.links.get(hello.node)
-        if refusal is None and hello.index == 0:
+        if refusal is None and hello.index > 0:
+            if link is not None and hello.features & link.features != link.features:
+                refusal = STALE
+        elif refusal is None:
             if link is not None and link.control is not None:
                 refusal = self._rival(link, hello)
             if refusal is None and self._has_same_broker(hello):

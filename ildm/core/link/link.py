@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ildm.api import Peer
 from ildm.core.link.clocks import NeighborClock
+from ildm.core.link.features import NONE
 from ildm.core.link.interest import Announcer, ReceivedInterest
 from ildm.core.link.state import Stateful
 from ildm.core.link.subtree import Subtree
@@ -48,6 +49,8 @@ class NeighborLink(Stateful):
     """What the neighbour has said that may cross; None: everything."""
     peer: Peer
     """The neighbour and the address it has told."""
+    features: frozenset[str]
+    """Those that are on: what both ends have named when the first session was made."""
     dialed: bool
     """This node has made the connection."""
     introducer: bool
@@ -107,6 +110,7 @@ class NeighborLink(Stateful):
         self.boot = 0
         self.age = 0
         self.peer = Peer(node_id, "")
+        self.features = NONE
         self.dialed = False
         self.introducer = False
         self.on_demand = False
@@ -191,6 +195,7 @@ class NeighborLink(Stateful):
             sender.step(RETURNED)
         self.set_sessions(hello.sessions)
         self.boot, self.age, self.token = hello.boot, hello.age, hello.token
+        self.features = session.features
         self.dialed = session.neighbor is not None
         self.address = session.peer if session.neighbor is None else str(session.neighbor.address)
         self.peer = Peer(hello.node, hello.address)

@@ -9,6 +9,7 @@ from ildm.core.frames import PUBLISH, PUBLISH_QOS_1, Tail, publish_run
 from ildm.core.link.admitting import Admitting
 from ildm.core.link.certificates import Certificates, not_certified
 from ildm.core.link.control import CONTROL, DATA
+from ildm.core.link.features import NONE
 from ildm.core.link.handshake import Accepted, AcceptorHandshake, DialerHandshake, Handshake, Phase
 from ildm.core.link.hello import NONCE, Hello, Refusal
 from ildm.core.link.interest import LARGEST_PACKET
@@ -166,6 +167,11 @@ class LinkSession(BaseSession):
     def far(self) -> str:
         """The node that the other end has said it is; empty: it has said nothing."""
         return "" if self.handshake is None else self.handshake.far
+
+    @property
+    def features(self) -> frozenset[str]:
+        """Those that both ends have named in the handshake; none before its end."""
+        return NONE if self._agreed is None else self._agreed.features
 
     # connection -------------------------------------------------------------------------------
 
