@@ -74,9 +74,10 @@ class NodeView(Protocol):
         """Each with ``address, node_id, state, since, reason, sessions: {open, of}, direction``,
 
         ``transferred_out, transferred_in, queued_messages, queued_bytes, dropped``, ``interest``
-        and ``announced`` (numbers of filters), ``clock_skew`` (seconds that the neighbour's clock is ahead,
-        None while it is not known), ``saved`` and ``on_demand``. ``state`` is active,
-        blocked, connecting, down, refused or duplicate; ``direction`` is out where this node connects.
+        and ``announced`` (numbers of filters), ``rtt`` (seconds of a round trip) and ``clock_skew`` (seconds
+        that the neighbour's clock is ahead), each None while it is not known, ``saved`` and ``on_demand``.
+        ``state`` is active, blocked, connecting, down, refused or duplicate; ``direction`` is out where
+        this node connects.
         """
 
     def refused_neighbors(self) -> list[Row]:

@@ -57,6 +57,7 @@ def link_row(link: NeighborLink, neighbor: Neighbor | None) -> dict[str, Any]:
         "dropped": link.dropped,
         "interest": len(link.interest),
         "announced": len(link.announced),
+        "rtt": link.rtt if link.connected else None,
         "clock_skew": link.clock.skew,
         "on_demand": link.on_demand,
         "saved": neighbor.saved if neighbor is not None else False,
@@ -75,7 +76,7 @@ def neighbor_row(node: Node, neighbor: Neighbor) -> dict[str, Any]:
         "direction": "out",
         **dict.fromkeys(("transferred_out", "transferred_in", "queued_messages", "queued_bytes"), 0),
         **dict.fromkeys(("dropped", "interest", "announced"), 0),
-        "clock_skew": None,
+        **dict.fromkeys(("rtt", "clock_skew")),
         "on_demand": False,
         "saved": neighbor.saved,
     }

@@ -35,6 +35,7 @@ NEIGHBOR = {
     "interest": 3,
     "announced": 4,
     "saved": True,
+    "rtt": 0.0123,
     "clock_skew": 0.25,
     "on_demand": False,
 }

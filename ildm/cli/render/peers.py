@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ildm.admin.client import Neighbors, Page
-from ildm.cli.render.parts import rest
+from ildm.cli.render.parts import rest, used
 from ildm.cli.render.spool import thrown_away
 from ildm.cli.terminal import cell, duration, since, size, state, table
 from ildm.text import printable, shown_source
@@ -24,7 +24,19 @@ def neighbors(page: Neighbors) -> RenderableType:
     if not page.items:
         return Group(Text("no neighbours; add one with: neighbor add HOST:PORT", style="dim"), *refused)
     grid = table(
-        ["neighbour", "address", "dir", "state", "for", ">sessions", ">out", ">in", ">queued", ">dropped"]
+        [
+            "neighbour",
+            "address",
+            "dir",
+            "state",
+            "for",
+            ">sessions",
+            ">rtt",
+            ">out",
+            ">in",
+            ">queued",
+            ">dropped",
+        ]
     )
     for row in page.items:
         sessions = row["sessions"]
@@ -36,6 +48,7 @@ def neighbors(page: Neighbors) -> RenderableType:
             state(row["state"], note),
             since(row["since"]),
             f"{sessions['open']}/{sessions['of']}",
+            "-" if row.get("rtt") is None else used(row["rtt"]),
             cell(row["transferred_out"]),
             cell(row["transferred_in"]),
             f"{row['queued_messages']:,} ({size(row['queued_bytes'])})" if row["queued_messages"] else "0",

@@ -11,6 +11,7 @@ from ildm.api import Peer
 from ildm.core.link.clocks import NeighborClock
 from ildm.core.link.features import NONE
 from ildm.core.link.interest import Announcer, ReceivedInterest
+from ildm.core.link.round_trip import RoundTrip
 from ildm.core.link.state import Stateful
 from ildm.core.link.subtree import Subtree
 from ildm.core.link.translation import Translation
@@ -126,6 +127,7 @@ class NeighborLink(Stateful):
         self.rival = None
         self.subtree = Subtree()
         self.clock = NeighborClock(driver)
+        self.round_trip = RoundTrip()
         self.control: Connection | None = None
         self.open_sessions: list[Connection] = []
         self.ready_sent = 0
@@ -200,6 +202,7 @@ class NeighborLink(Stateful):
         self.address = session.peer if session.neighbor is None else str(session.neighbor.address)
         self.peer = Peer(hello.node, hello.address)
         self.clock.connected()
+        self.round_trip.connected()
         if hello.time:
             self.clock.shows(hello.time)
         self.since, self.reason = self.driver.wall(), None
@@ -468,6 +471,11 @@ class NeighborLink(Stateful):
     @property
     def idle(self) -> bool:
         return all(sender.idle for sender in self.senders)
+
+    @property
+    def rtt(self) -> float | None:
+        """Seconds that an answer of the neighbour takes; None: not known."""
+        return self.round_trip.value
 
     @property
     def at_rest(self) -> bool:

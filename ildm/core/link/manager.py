@@ -336,6 +336,7 @@ class LinkManager:
                 inbound.reset()
         link.connect(session, hello)
         session.bind(link)
+        session.ping()
         self.parts.injector.same_broker.linked(link.node_id, link.token, hello.boot, hello.broker)
         self.cooperation.happened(link, LinkEvent.CONNECTED)
         self._classify(link, session, hello)

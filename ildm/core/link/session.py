@@ -506,8 +506,10 @@ class LinkSession(BaseSession):
                 link.announcer.acknowledged(packet.packet_id, packet.reason_codes)
             case PingReq():
                 sender.wire.write(PingResp().encode(Version.V5))
+                sender.wire.flush()  # the neighbour measures
             case PingResp():
-                pass
+                if self.index == 0:
+                    link.round_trip.answered(self.driver.now())
             case Disconnect():
                 self._disconnected(packet, link, sender)
             case _:
@@ -553,5 +555,12 @@ class LinkSession(BaseSession):
         self.close()
 
     def ping(self) -> None:
-        if self.sender is not None:
-            self.sender.wire.write(PingReq().encode(Version.V5))
+        if self.sender is None or self.link is None:
+            return
+        wire = self.sender.wire
+        if self.index == 0:
+            unsent = 0 if self.transport is None else self.transport.get_write_buffer_size()
+            idle = wire.idle and wire.writable and not (unsent or self.sender.queued_messages)
+            self.link.round_trip.asked(self.driver.now(), idle)
+        wire.write(PingReq().encode(Version.V5))
+        wire.flush()  # a delay of this node is no part of the round trip

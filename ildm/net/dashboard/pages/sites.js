@@ -1,7 +1,7 @@
 // Sites and the links between them: a picture, and the neighbours as a table.
 
 import { ask, attribute, element, find, keyed, name, text, visible } from "./dom.js";
-import { bytes, count, plural, rate, since } from "./format.js";
+import { bytes, count, milliseconds, plural, rate, since } from "./format.js";
 import { post } from "./api.js";
 import { Picture } from "./graph.js";
 
@@ -67,6 +67,7 @@ function table(rows, speeds, write) {
         element("td", { class: "wrap" }, name(called(row))),
         element("td", {}, element("span", { class: "state" }, element("span", { "aria-hidden": "true" }), element("span"))),
         element("td", { class: "tight wide" }),
+        element("td", { class: "right tight wide" }),
         element("td", { class: "right" }),
         element("td", { class: "right" }),
         element("td", { class: "right" }, element("span"), element("span", { class: "wide" })),
@@ -79,7 +80,7 @@ function table(rows, speeds, write) {
         ),
       ),
     (line, row) => {
-      const [, state, length, out, into, waiting, oldest, dropped] = line.children;
+      const [, state, length, trip, out, into, waiting, oldest, dropped] = line.children;
       const [shape, grade] = SYMBOLS[row.state] ?? ["", "soft"];
       attribute(state.firstElementChild, "class", `state ${grade}`);
       attribute(state.firstElementChild.firstElementChild, "class", `dot ${shape}`);
@@ -87,6 +88,7 @@ function table(rows, speeds, write) {
       attribute(line, "title", row.reason ? visible(row.reason) : row.address ? `at ${visible(row.address)}` : null);
       const speed = speeds.get(called(row));
       text(length, since(row.since));
+      text(trip, row.rtt === null ? "–" : milliseconds(row.rtt));
       text(out, rate(speed?.[0]));
       text(into, rate(speed?.[1]));
       text(waiting.firstElementChild, count(row.queued_messages));
