@@ -11,7 +11,7 @@ before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from ildm.mqtt import frame_bounds
@@ -59,20 +59,25 @@ class Record(NamedTuple):
     mixed: bool = False
     """The frames are not all of one length and topic."""
 
-    def part(self, first: int, count: int) -> Record:
-        """The same with ``count`` of its messages, from a place on."""
-        if count == self.messages:
-            return self
+    def parts(self, stretches: Sequence[tuple[int, int]]) -> list[Record]:
+        """The same with some of its messages each: stretches by the place of the first, and their number."""
+        if len(stretches) == 1 and stretches[0][1] == self.messages:
+            return [self]
+        starts, frames = self._starts(), self.frames
+        return [
+            self._replace(frames=frames[starts[first] : starts[first + count]], messages=count)
+            for first, count in stretches
+        ]
+
+    def _starts(self) -> Sequence[int]:
+        """Where each message begins, and at last where all end."""
         frames = self.frames
         if not self.mixed:
-            size = len(frames) // self.messages
-            return self._replace(frames=frames[first * size : (first + count) * size], messages=count)
-        begin = end = 0
-        for place in range(first + count):
-            if place == first:
-                begin = end
-            end = frame_bounds(frames, end)[1]
-        return self._replace(frames=frames[begin:end], messages=count)
+            return range(0, len(frames) + 1, len(frames) // self.messages)
+        starts = [0]
+        for _ in range(self.messages):  # whatever the frames are
+            starts.append(frame_bounds(frames, starts[-1])[1])
+        return starts
 
 
 class Stored(NamedTuple):

@@ -59,8 +59,8 @@ class MemoryConsumer:
             share = self.shares[lsn]
             record = share.record
             self.in_hand[lsn] = set(share.open)
-            for first, count in stretches(sorted(share.open), {p for at, p in self.notes if at == lsn}):
-                part = record.part(first, count)
+            parts = stretches(sorted(share.open), {p for at, p in self.notes if at == lsn})
+            for (first, _), part in zip(parts, record.parts(parts), strict=True):
                 note = self.notes.get((lsn, first))
                 found.append(Stored(lsn, first, part, share.qos, share.priority, note))
                 size -= len(part.frames)

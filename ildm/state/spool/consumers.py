@@ -229,9 +229,10 @@ class FileConsumer(Receiver):
         size = hand.bytes
         self._advance(found, hand.left, size)
         record = self._spool.record(found.entry, head, found.begin)
-        for first, count in _stretches(hand):
+        stretches = list(_stretches(hand))
+        for (first, _), part in zip(stretches, record.parts(stretches), strict=True):
             note = hand.notes.get(first) if hand.notes else None
-            answer.append(Stored(lsn, first, record.part(first, count), found.qos, found.priority, note))
+            answer.append(Stored(lsn, first, part, found.qos, found.priority, note))
         return size
 
     def _advance(self, found: _Found, messages: int, size: int) -> None:

@@ -95,19 +95,13 @@ def _of_segment(
                 ways |= {place: qos for place in range(head.messages) if not freed >> place & 1}
         record = Record(entry[begin:], head.messages, None, mixed=head.mixed)
         identity = Identity(names.get(head.origin, "?"), head.number) if head.origin else None
+        places = sorted(ways)
+        singles = zip(places, record.parts([(place, 1) for place in places]), strict=True)
         yield (
             head.lsn,
             [
-                Found(
-                    head.lsn,
-                    place,
-                    head.written,
-                    qos,
-                    record.part(place, 1).frames,
-                    identity,
-                    head.expires,
-                )
-                for place, qos in sorted(ways.items())
+                Found(head.lsn, place, head.written, ways[place], single.frames, identity, head.expires)
+                for place, single in singles
             ],
         )
 

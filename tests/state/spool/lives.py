@@ -9,9 +9,12 @@ from typing import Any, NamedTuple
 
 from ildm.core.counters import Counters
 from ildm.core.spool import Delivery, Identity, Record, Stored
+from ildm.mqtt import Publish, Version, frame_bounds
 from ildm.state.spool import FileSpool
 from ildm.state.spool.segments import number_of
 from ildm.testing.virtual.disk import SimDisk
+
+SIZES = (5, 300, 0, 40, 41)
 
 
 class Settings(NamedTuple):
@@ -89,6 +92,25 @@ def record(number: int, messages: int = 1, size: int = 50) -> Record:
     """Messages that say which they are."""
     frames = b"".join(b"%08d.%04d" % (number, place) + bytes(size - 13) for place in range(messages))
     return Record(frames, messages, Identity("here", number), turn=number % 7)
+
+
+def mixed(number: int) -> Record:
+    """A record of messages on several topics, with payloads of :data:`SIZES`."""
+    frames = b"".join(
+        Publish(topic=f"t/{place}", payload=bytes((number,)) * size, qos=1, packet_id=place + 1).encode(
+            Version.V5
+        )
+        for place, size in enumerate(SIZES)
+    )
+    return Record(frames, len(SIZES), Identity("here", number), mixed=True)
+
+
+def single(record: Record, place: int) -> bytes:
+    """The frame of one of its messages."""
+    begin = 0
+    for _ in range(place):
+        begin = frame_bounds(record.frames, begin)[1]
+    return record.frames[begin : frame_bounds(record.frames, begin)[1]]
 
 
 def to(*names: str, qos: int = 1, held: Collection[str] = ()) -> list[Delivery]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import stat
 from pathlib import Path
 
 import pytest
 
 from ildm.core.spool import Identity, Waiting
+from ildm.net.spool_view import message_row
 from ildm.state.spool.inspect import read_waiting, waiting
-from tests.state.spool.lives import Settings, record, to
+from tests.state.spool.lives import SIZES, Settings, mixed, record, single, to
 from tests.state.spool.real import open_real
 
 
@@ -66,3 +68,27 @@ def test_looking_changes_nothing(filled: Path) -> None:
 def test_only_its_owner_may_look(filled: Path) -> None:
     assert stat.S_IMODE(filled.stat().st_mode) == 0o700
     assert {stat.S_IMODE(path.stat().st_mode) for path in filled.iterdir()} == {0o600}
+
+
+@pytest.mark.parametrize("freed", [(), (0,), (1, 2), (4,), (0, 1, 2, 3, 4)])
+def test_of_messages_of_several_topics_each_is_listed_on_its_own(
+    tmp_path: Path, freed: tuple[int, ...]
+) -> None:
+    """As it was given, although a consumer has freed some of the record."""
+    given = mixed(1)
+    spool = open_real(tmp_path / "spool")
+    spool.append(given, to("a", "b", held="a"))
+    for place in freed:
+        spool.consumer("a").free(1, place, 1)
+    spool.commit()
+    left = [place for place in range(len(SIZES)) if place not in freed]
+    for consumers, places in ((["a"], left), (["b"], range(len(SIZES))), (["a", "b"], range(len(SIZES)))):
+        found = read_waiting(tmp_path / "spool", consumers, 0, 1)
+        assert [(one.lsn, one.place, one.frame) for one in found] == [
+            (1, place, single(given, place)) for place in places
+        ]
+    rows = [message_row(one) for one in read_waiting(tmp_path / "spool", ["a"], 0, 1)]
+    assert [(row["topic"], row["number"], len(base64.b64decode(row["payload"]))) for row in rows] == [
+        (f"t/{place}", 1 + place, SIZES[place]) for place in left
+    ]
+    assert waiting(tmp_path / "spool").get("a", Waiting(0, 0, None)).messages == len(left)

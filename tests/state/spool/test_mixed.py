@@ -4,28 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ildm.core.spool import Delivery, Identity, Record, Stored
-from ildm.mqtt import Publish, Version, frame_bounds
-from tests.state.spool.lives import Lives, Settings, read_all, segments, to
-
-SIZES = (5, 300, 0, 40, 41)
-
-
-def mixed(number: int) -> Record:
-    frames = b"".join(
-        Publish(topic=f"t/{place}", payload=bytes((number,)) * size, qos=1, packet_id=place + 1).encode(
-            Version.V5
-        )
-        for place, size in enumerate(SIZES)
-    )
-    return Record(frames, len(SIZES), Identity("here", number), mixed=True)
-
-
-def single(record: Record, place: int) -> bytes:
-    begin = 0
-    for _ in range(place):
-        begin = frame_bounds(record.frames, begin)[1]
-    return record.frames[begin : frame_bounds(record.frames, begin)[1]]
+from ildm.core.spool import Delivery, Stored
+from ildm.mqtt import frame_bounds
+from tests.state.spool.lives import SIZES, Lives, Settings, mixed, read_all, segments, single, to
 
 
 def frames(stored: list[Stored]) -> list[tuple[int, bytes]]:
