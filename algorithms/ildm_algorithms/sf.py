@@ -46,7 +46,7 @@ class SubscriptionFlooding(TreeAlgorithm[SfConfig]):
         """What each neighbour has inter-subscribed to against this node."""
 
     def on_interest_changed(self, source: Link | None, changes: Mapping[str, int | None]) -> None:
-        """Inter-subscribe to the difference, after a successful SUBACK or a neighbour's wish."""
+        """Inter-subscribe to the difference, after a successful SUBACK or a neighbour's request."""
         if source is not None:
             for topic_filter, qos in changes.items():
                 if qos is None:

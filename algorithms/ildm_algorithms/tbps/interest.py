@@ -62,12 +62,12 @@ class Interest:
             if topic_filter.startswith("$"):
                 continue  # what the standard reserves for the broker stays with it (4.7.2)
             # which of them have outlived a restart is told by when they come, not by when it is their turn
-            wished = None if qos is None else self.missing.wished(topic_filter)
+            since = None if qos is None else self.missing.interest_since(topic_filter)
             fresh = not self.missing.restores
-            self._changes.add(partial(self._change, topic_filter, qos, wished, fresh))
+            self._changes.add(partial(self._change, topic_filter, qos, since, fresh))
 
     def _change(
-        self, topic_filter: str, qos: int | None, wished: tuple[float, float] | None, fresh: bool
+        self, topic_filter: str, qos: int | None, since: tuple[float, float] | None, fresh: bool
     ) -> bool:
         segment = segment_of_filter(topic_filter)
         if qos is None:
@@ -78,7 +78,7 @@ class Interest:
                 self.retained.unwanted(topic_filter)
             return True
         if self.filters.add(topic_filter, None, qos):
-            self.missing.subscribed(topic_filter, wished)
+            self.missing.subscribed(topic_filter, since)
         known = self.segments.get(segment)
         if known is None or topic_filter not in known.filters:
             self.advertising.begin(topic_filter, fresh)

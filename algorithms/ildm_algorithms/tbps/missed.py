@@ -236,17 +236,18 @@ class Missing:
 
     # when something may have been missed ----------------------------------------------------------
 
-    def wished(self, topic_filter: str) -> tuple[float, float]:
-        """A local client wants a filter: since when, and since when something may be missing."""
+    def interest_since(self, topic_filter: str) -> tuple[float, float]:
+        """Since when a local client subscribes to a filter, and since when something may be missing."""
         now = self.api.now()
         if self._restored is None:
             return now, now
         since = self.presence.wanted_since(topic_filter)
         return (self._restored if since is None else since), self._restored
 
-    def subscribed(self, topic_filter: str, wished: tuple[float, float] | None = None) -> None:
-        """A local client is the first to want a filter; ``wished``: what :meth:`wished` has said of it."""
-        since, absent = wished or self.wished(topic_filter)
+    def subscribed(self, topic_filter: str, interest: tuple[float, float] | None = None) -> None:
+        """A local client is the first to subscribe to a filter; ``interest``: what :meth:`interest_since`
+        has said of it."""
+        since, absent = interest or self.interest_since(topic_filter)
         if topic_filter not in self._since:
             self._since[topic_filter] = since
             self.confirmed.leave()
@@ -458,7 +459,7 @@ class Missing:
     # fetching -----------------------------------------------------------------------------------
 
     def offered(self, sender: Peer, offer: Offer) -> None:
-        """Another node has messages: fetch what is lacking here, and not older than the wish for it.
+        """Another node has messages: fetch what is lacking here, and not older than the interest in it.
 
         An offer for which there is no room is not answered, so that it is made again.
 

@@ -20,7 +20,7 @@ def interest() -> tuple[Api, Interest]:
     api: Any = Api()
     api.local_interest = {}
     missing = Mock(restores=False)
-    missing.wished.return_value = (0.0, 0.0)
+    missing.interest_since.return_value = (0.0, 0.0)
     segments = Segments(Mock(), api, SgTbps.Config(), api.count)
     return api, Interest(api, FilterTable(), segments, Mock(behind=False), missing)
 

@@ -30,7 +30,7 @@ def interests(interest: FilterTable[None], counted: Counter[str]) -> TopicIntere
     return TopicInterests(interest, 3, lambda name: counted.update([name]))
 
 
-def test_wishes_are_those_of_the_filters_at_the_time(
+def test_interests_are_those_of_the_filters_at_the_time(
     interest: FilterTable[None], interests: TopicInterests
 ) -> None:
     for _ in range(2):
