@@ -42,7 +42,7 @@ class SubscriptionFlooding(TreeAlgorithm[SfConfig]):
         self._pauses: dict[str, tuple[float, float]] = {}  # filter withdrawn -> after which pause, and when
         self.towards: dict[Link, CoveringSet[Link | None]] = {}
         self._going_on: set[Link] = set()
-        self.wanted: FilterTable[Link] = FilterTable()
+        self.interest: FilterTable[Link] = FilterTable()
         """What each neighbour has inter-subscribed to against this node."""
 
     def on_interest_changed(self, source: Link | None, changes: Mapping[str, int | None]) -> None:
@@ -50,16 +50,16 @@ class SubscriptionFlooding(TreeAlgorithm[SfConfig]):
         if source is not None:
             for topic_filter, qos in changes.items():
                 if qos is None:
-                    self.wanted.remove(topic_filter, source)
+                    self.interest.remove(topic_filter, source)
                 else:
-                    self.wanted.add(topic_filter, source, qos)
+                    self.interest.add(topic_filter, source, qos)
         changes = {f: qos for f, qos in changes.items() if not self._lingers(source, f, qos)}
         for link, interest in self.towards.items():
             if link is not source:
                 self._tell(link, interest.update(source, changes))
 
     def _lingers(self, source: Link | None, topic_filter: str, qos: int | None) -> bool:
-        """Whether a source's filter stays announced for the time being although it is wanted no more."""
+        """Whether the filter of a source that has unsubscribed stays announced for the time being."""
         key = source, topic_filter
         timer = self._lingering.pop(key, None)
         if timer is not None:
@@ -92,11 +92,11 @@ class SubscriptionFlooding(TreeAlgorithm[SfConfig]):
             self._tell(link, interest.update(source, {topic_filter: None}))
 
     def _wants(self, source: Link | None, topic_filter: str) -> bool:
-        wanted = self.api.local_interest if source is None else source.interest
-        return topic_filter in wanted or (source, topic_filter) in self._lingering
+        filters = self.api.local_interest if source is None else source.interest
+        return topic_filter in filters or (source, topic_filter) in self._lingering
 
     def on_link_up(self, link: Link) -> None:
-        """Synchronise: the new neighbour is told everything wanted on this side (thesis Fig. 5.7)."""
+        """Synchronise: the new neighbour is told all interest of this side (thesis Fig. 5.7)."""
         interest = self.towards[link] = CoveringSet()
         self._tell(link, interest.update(None, self.api.local_interest))
         for other in self.towards:
@@ -104,10 +104,10 @@ class SubscriptionFlooding(TreeAlgorithm[SfConfig]):
                 self._tell(link, interest.update(other, other.interest))
 
     def on_link_down(self, link: Link) -> None:
-        """The others need no longer send what only this neighbour wanted."""
+        """The others need no longer send what only this neighbour subscribed to."""
         del self.towards[link]
         self._going_on.discard(link)
-        self.wanted.remove_key(link)
+        self.interest.remove_key(link)
         for key in [key for key in self._lingering if key[0] is link]:
             self._lingering.pop(key).cancel()
         for other, interest in self.towards.items():
@@ -117,17 +117,17 @@ class SubscriptionFlooding(TreeAlgorithm[SfConfig]):
         """To the neighbours that want it; a retained message to all, for subscribers to come (5.3.3)."""
         if retain:
             return [(link, 2) for link in self.api.links if link is not source]
-        wanted = self.wanted.match_within(topic, MOST_NODES)
-        if wanted is None:
+        matched = self.interest.match_within(topic, MOST_NODES)
+        if matched is None:
             self.api.count("routed_to_all")
             return [(link, 2) for link in self.api.links if link is not source]
-        return [(link, qos) for link, qos in wanted.items() if link is not source]
+        return [(link, qos) for link, qos in matched.items() if link is not source]
 
     def reroute(self, topic: str, retain: bool, source: Link | None) -> Route:
         """To all neighbours: what those behind them want may not be known again yet. But not to those that
         are known to want it at QoS 0: what may come at most once is not sent again."""
-        wanted = {} if retain else self.wanted.match_within(topic, MOST_NODES) or {}
-        return [(link, 2) for link in self.api.links if link is not source and wanted.get(link, 2)]
+        matched = {} if retain else self.interest.match_within(topic, MOST_NODES) or {}
+        return [(link, 2) for link in self.api.links if link is not source and matched.get(link, 2)]
 
     def _tell(self, link: Link, delta: Delta) -> None:
         link.inter_subscribe(delta.subscribe)  # first, so that nothing is missed between the two

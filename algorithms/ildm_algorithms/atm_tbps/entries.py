@@ -28,18 +28,18 @@ class RoutingEntry(NamedTuple):
     ref: Ref
     level: int
     """Digits that its vector shares with the own one."""
-    wanted: bool
-    """A subscriber of what the own key publishes or subscribes to."""
+    subscriber: bool
+    """Of what the own key publishes or subscribes to."""
 
 
 class Entries:
     """The learned entries of one own key."""
 
-    def __init__(self, own: Ref, wanted: Callable[[bytes], bool], limit: int, base: int) -> None:
-        """``wanted``: whether a key subscribes to the own topic. ``limit``: of all entries, sticky ones
+    def __init__(self, own: Ref, subscribes: Callable[[bytes], bool], limit: int, base: int) -> None:
+        """``subscribes``: whether a key subscribes to the own topic. ``limit``: of all entries, sticky ones
         among them; where those alone are more, nothing is learned."""
         self.own = own
-        self.wanted = wanted
+        self.subscribes = subscribes
         self.limit = limit
         self.base = base
         self._learned: dict[bytes, RoutingEntry] = {}
@@ -55,12 +55,12 @@ class Entries:
         return [entry.ref for entry in self._learned.values()]
 
     def entries(self) -> list[RoutingEntry]:
-        """The same, with level and whether each is wanted."""
+        """The same, with level and whether each is a subscriber."""
         return list(self._learned.values())
 
     def room(self, sticky: Mapping[bytes, Ref]) -> int:
         """How many more subscribers the table could take: strangers would make room for them."""
-        subscribers = sum(entry.wanted for key, entry in self._learned.items() if key not in sticky)
+        subscribers = sum(entry.subscriber for key, entry in self._learned.items() if key not in sticky)
         return max(0, self.limit - len(sticky) - subscribers)
 
     def size(self, sticky: Mapping[bytes, Ref]) -> int:
@@ -72,7 +72,7 @@ class Entries:
         if ref.key == self.own.key:
             return []
         level = common_digits(self.own.vector, ref.vector, self.base)
-        self._learned[ref.key] = RoutingEntry(ref, level, self.wanted(ref.key))
+        self._learned[ref.key] = RoutingEntry(ref, level, self.subscribes(ref.key))
         return self.trim(sticky)
 
     def trim(self, sticky: Mapping[bytes, Ref]) -> list[Ref]:
@@ -93,7 +93,7 @@ class Entries:
         entries = [(entry.ref.key, entry.level) for entry in self._learned.values()]
         entries += [(ref.key, common_digits(own.vector, ref.vector, self.base)) for ref in sticky]
         sizes = Counter(level for _, level in entries)
-        strangers = [entry for entry in self._learned.values() if not entry.wanted]
+        strangers = [entry for entry in self._learned.values() if not entry.subscriber]
         candidates = strangers or list(self._learned.values())
         level = max({entry.level for entry in candidates}, key=lambda level: (sizes[level], -level))
         keys = [entry.ref.key for entry in candidates if entry.level == level]

@@ -32,7 +32,7 @@ class _Due(NamedTuple):
     at: float
     number: int
     key: bytes
-    wanted: Range
+    subscribers: Range
     """Where subscribers of its topic are."""
     entries: Entries
     """Its table; a key that has left and come again has another."""
@@ -58,7 +58,7 @@ class Exploring:
         self._numbers = count()
         self._running = False
 
-    def joined(self, key: bytes, wanted: Range, again: bool) -> None:
+    def joined(self, key: bytes, subscribers: Range, again: bool) -> None:
         """An own key with a table is in the graph: those around it are asked at once, its topic soon.
 
         ``again``: it was in it a moment ago and has its table back. It goes on as if it had found nothing
@@ -66,7 +66,7 @@ class Exploring:
         """
         self._walk(key)
         entries = self.known.tables[key]
-        first = _Due(0.0, 0, key, wanted, entries, refresh=False)
+        first = _Due(0.0, 0, key, subscribers, entries, refresh=False)
         if not again:
             self._later(first, self.config.explore_after)
         elif self.config.explore_interval:
@@ -122,9 +122,9 @@ class Exploring:
         """EEXP: first for the own topic, then, while there is room, anywhere."""
         key, doubled = due.key, due.doubled
         if due.found < 0:
-            note = self.known.note(key, due.wanted)
+            note = self.known.note(key, due.subscribers)
             if note is not None:
-                self.search(due.wanted, note)
+                self.search(due.subscribers, note)
         else:
             self._explore_anywhere(key)
             doubled = doubled + 1 if len(due.entries) <= due.found else 0
@@ -184,9 +184,9 @@ class Exploring:
         return True
 
 
-def divided(wanted: int, copies: int, order: Sequence[int]) -> list[int]:
+def divided(requested: int, copies: int, order: Sequence[int]) -> list[int]:
     """How many entries each of ``copies`` may bring: as many for each, the rest to the first in ``order``."""
-    each, rest = divmod(wanted, copies)
+    each, rest = divmod(requested, copies)
     shares = [each] * copies
     for at in order[:rest]:
         shares[at] += 1

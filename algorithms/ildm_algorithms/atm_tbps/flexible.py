@@ -89,12 +89,12 @@ class FlexibleGraph(SkipGraph):
         :mod:`ildm_algorithms.atm_tbps.entries`). A stranger goes first, and sooner if many are of its level.
         """
         for own, entries in sorted(self._known.tables.items()):
-            for ref, level, wanted in sorted(entries.entries()):
+            for ref, level, subscriber in sorted(entries.entries()):
                 yield {
                     "table of": key_text(own),
                     "entry": key_text(ref.key),
                     "node": ref.peer.node_id,
-                    "kept as": "subscriber" if wanted else "stranger",
+                    "kept as": "subscriber" if subscriber else "stranger",
                     "level": level,
                 }
 
@@ -190,7 +190,7 @@ class FlexibleGraph(SkipGraph):
     def notes(
         self, message: Cast, own: Sequence[bytes], forwards: Sequence[Forward]
     ) -> Sequence[bytes | None]:
-        """Learn of who sent and passed on; be known to the sender; share what is still wanted."""
+        """Learn of who sent and passed on; be known to the sender; share what is still requested."""
         try:
             note = read_note(message.note)
         except OverlayError:
@@ -200,18 +200,18 @@ class FlexibleGraph(SkipGraph):
             self._known.forget(note.sender.peer.node_id, note.sender.key)
         elif message.depth:
             for key in own:
-                fresh = note.wanted > 0 and self._exploring.answer(key, note)
-                note = note._replace(wanted=note.wanted - fresh)
+                fresh = note.requested > 0 and self._exploring.answer(key, note)
+                note = note._replace(requested=note.requested - fresh)
         if own:
             note = note._replace(forwarder=self._table.own(own[0]))
         if note.leaving:
             return [write_note(note)] * len(forwards)
-        if not forwards or not note.wanted:
+        if not forwards or not note.requested:
             return [None] * len(forwards)
         # Drawn, for those that were always passed over would never be known.
         order = self._context.random.sample(range(len(forwards)), len(forwards))
-        shares = divided(note.wanted, len(forwards), order)
-        return [write_note(note._replace(wanted=share)) if share else None for share in shares]
+        shares = divided(note.requested, len(forwards), order)
+        return [write_note(note._replace(requested=share)) if share else None for share in shares]
 
 
 def _segment(key: bytes) -> Segment | None:

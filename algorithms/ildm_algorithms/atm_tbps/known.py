@@ -33,21 +33,21 @@ class Known:
         self.limit = limit
         self.tables: dict[bytes, Entries] = {}
         self._places: dict[bytes, _Place] = {}
-        self._wanted: list[bytes] = []
-        """Those that are wanted, ascending."""
+        self._subscribers: list[bytes] = []
+        """Keys of learned subscribers, ascending."""
         self._of_node: dict[str, set[bytes]] = {}
 
     def open(self, key: bytes, segment: Segment) -> Entries:
         """A table for an own key of a segment."""
-        wanted = segment.subscribers.__contains__
+        subscribes = segment.subscribers.__contains__
         if segment.is_aggregate:
             # It publishes topics below a prefix: whoever has got one of its messages can get the next.
             start = segment.code[:-1]
 
-            def wanted(key: object) -> bool:
+            def subscribes(key: object) -> bool:
                 return isinstance(key, bytes) and key.startswith(start) and _subscribes(key)
 
-        entries = self.tables[key] = Entries(self.table.own(key), wanted, self.limit, self.table.base)
+        entries = self.tables[key] = Entries(self.table.own(key), subscribes, self.limit, self.table.base)
         return entries
 
     def close(self, key: bytes) -> list[Ref]:
@@ -118,9 +118,9 @@ class Known:
             place = self._places[ref.key] = _Place(ref, set(), set())
             self._of_node.setdefault(node_id, set()).add(ref.key)
         place.holders.add(key)
-        if entries.wanted(ref.key):
+        if entries.subscribes(ref.key):
             if not place.wanting:
-                insort(self._wanted, ref.key)
+                insort(self._subscribers, ref.key)
                 self.table.outdate()
             place.wanting.add(key)
         gone = entries.learn(ref, sticky)
@@ -154,7 +154,7 @@ class Known:
         if holder in place.wanting:
             place.wanting.discard(holder)
             if not place.wanting:
-                del self._wanted[bisect_left(self._wanted, key)]
+                del self._subscribers[bisect_left(self._subscribers, key)]
                 self.table.outdate()
         if place.holders:
             return
@@ -172,8 +172,8 @@ class Known:
         Strangers are none, for else the tables of a node's many keys made a message take more copies than
         one table has entries.
         """
-        first, last = bisect_left(self._wanted, target.low), bisect_left(self._wanted, target.high)
-        return [self._places[key].ref for key in self._wanted[first:last]]
+        first, last = bisect_left(self._subscribers, target.low), bisect_left(self._subscribers, target.high)
+        return [self._places[key].ref for key in self._subscribers[first:last]]
 
 
 def _subscribes(key: bytes) -> bool:

@@ -68,7 +68,7 @@ class Note(NamedTuple):
     """The key that looks for entries, or leaves."""
     forwarder: Ref
     known: bytes
-    wanted: int
+    requested: int
     """How many more of those on the way of this copy shall make themselves known."""
     leaving: bool
 

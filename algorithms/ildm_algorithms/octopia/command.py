@@ -84,22 +84,22 @@ def explained(text: str, options: ContentConfig, message: Publish | None) -> dic
     Raises:
         ContentError: the expression is wrong.
     """
-    wanted = _wanted(text, options)
+    content = _parsed(text, options)
     said: dict[str, Any] = {
-        "expression": wanted.expression.text,
-        "topic_filter": wanted.topic_filter or None,
-        "contradictions": contradictions(wanted.expression),
+        "expression": content.expression.text,
+        "topic_filter": content.topic_filter or None,
+        "contradictions": contradictions(content.expression),
     }
     if message is None:
-        return said | {"predicates": [{"predicate": str(each)} for each in wanted.expression.predicates]}
+        return said | {"predicates": [{"predicate": str(each)} for each in content.expression.predicates]}
     left_out: list[str] = []
     attributes = AttributeReader(options.attributes, left_out.append).read(message)
     rows = [
         {"predicate": str(predicate), "holds": held, "value": value}
-        for predicate, held, value in wanted.expression.explain(attributes)
+        for predicate, held, value in content.expression.explain(attributes)
     ]
     on_topic = (
-        not wanted.topic_filter or not message.topic or topic_matches(wanted.topic_filter, message.topic)
+        not content.topic_filter or not message.topic or topic_matches(content.topic_filter, message.topic)
     )
     return said | {
         "matches": on_topic and all(row["holds"] for row in rows),
@@ -153,7 +153,7 @@ def _payload_problem(payload: bytes) -> str | None:
     return None if isinstance(document, dict) else "it is JSON, but not an object"
 
 
-def _wanted(text: str, options: ContentConfig) -> ContentFilter:
+def _parsed(text: str, options: ContentConfig) -> ContentFilter:
     """The filter of a text; an expression alone has an empty topic filter."""
     prefix = f"{options.root}/"
     topic_filter = ""

@@ -171,9 +171,9 @@ class Tracer:
         """See :meth:`ildm.api.OverlayAlgorithm.trace`."""
         clt, about = self.replicas.clt, ContentFilter(topic)
         bits = [clt.bits(uid) for uid, content in clt.own.items() if overlaps(content, about)]
-        wanted = clt.clusters
+        clusters = clt.clusters
         if bits:
-            wanted = frozenset(i for one in bits for i, bit in one.items() if bit is not False)
+            clusters = frozenset(i for one in bits for i, bit in one.items() if bit is not False)
 
         def answer(tree: TreeNode, complete: bool) -> None:
             nodes = _all(tree)
@@ -188,12 +188,12 @@ class Tracer:
                 )
             )
 
-        self._pass_on(topic, 0, None, wanted, (), answer)
+        self._pass_on(topic, 0, None, clusters, (), answer)
 
     def on_trace(self, sender: str, trace: Trace) -> None:
         """A trace has come this way: pass it on, and answer with the tree below this node."""
         grid = self.members.grid
-        wanted, tried = grid.cluster_indices(trace.clusters), grid.region_names(trace.tried)
+        clusters, tried = grid.cluster_indices(trace.clusters), grid.region_names(trace.tried)
         if trace.depth > len(grid.regions) + 2:
             raise OverlayError("a trace that goes where no message goes")
 
@@ -201,14 +201,14 @@ class Tracer:
             data = json.dumps([complete, tree.model_dump(mode="json")]).encode()
             self.members.send(sender, Traced(trace.number, data))
 
-        self._pass_on(trace.topic, trace.depth, sender, wanted, tried, answer)
+        self._pass_on(trace.topic, trace.depth, sender, clusters, tried, answer)
 
     def _pass_on(
         self,
         topic: str,
         depth: int,
         sender: str | None,
-        wanted: frozenset[int],
+        clusters: frozenset[int],
         tried: tuple[str, ...],
         answer: Callable[[TreeNode, bool], None],
     ) -> None:
@@ -220,15 +220,15 @@ class Tracer:
             if members.me in owners and len(keys) < KEYS and sender is not None:
                 keys.append(str(content))
         hops = view.hops(homes) - {sender}
-        routed = spr(view, () if tried else hops, wanted - members.hopeless(), self.loads, tried)
+        routed = spr(view, () if tried else hops, clusters - members.hopeless(), self.loads, tried)
         self._number += 1
         number = self._number & 0xFFFF_FFFF
         tracing = _Tracing(TreeNode(node=members.me, keys=[] if tried else keys, depth=depth), set(), answer)
         if len(self._tracings) < MOST:
             for copy in routed.copies:
-                clusters = tuple(sorted(copy.clusters))
+                served = tuple(sorted(copy.clusters))
                 tries = members.grid.region_numbers(copy.tried)
-                if members.send(copy.to, Trace(number, topic, depth + 1, clusters, tries)):
+                if members.send(copy.to, Trace(number, topic, depth + 1, served, tries)):
                     tracing.waiting.add(copy.to)
         tracing.complete = len(tracing.waiting) == len(routed.copies) and not routed.undeliverable
         self._tracings[number] = tracing

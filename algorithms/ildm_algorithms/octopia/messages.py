@@ -253,13 +253,13 @@ class Owed(NamedTuple):
 class Asked(NamedTuple):
     content: ContentFilter
     age: int
-    """Milliseconds since it is wanted, or may have been missed."""
+    """Milliseconds since clients subscribe to it, or it may have been missed."""
 
 
 class Ask(NamedTuple):
     question: int
     age: int
-    """Milliseconds since which something may have been missed; no filters: nothing is wanted."""
+    """Milliseconds since which something may have been missed; no filters: nothing is subscribed to."""
     filters: tuple[Asked, ...]
 
 
@@ -278,7 +278,7 @@ class Offer(NamedTuple):
 class Want(NamedTuple):
     question: int
     page: int
-    """The next one that is wanted, when no messages are; all that was offered before is there."""
+    """The next one that is requested, when no messages are; all that was offered before is there."""
     numbers: tuple[int, ...]
 
 
@@ -298,7 +298,7 @@ class Late(NamedTuple):
 
 class Digests(NamedTuple):
     answer: bool
-    """The receiver's own are wanted in return."""
+    """The receiver's own are requested in return."""
     buckets: bytes
 
 

@@ -192,10 +192,10 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
         self._spread(carried)
 
     def _spread(self, carried: Carried) -> None:
-        wanted = self.published.wanted(carried)
+        clusters = self.published.clusters_of(carried)
         contacts, secondary = self.members.contacts, self.members.view.secondary.values()
         absent = frozenset().union(*(contacts[node_id].absent for node_id in secondary))
-        self.casting.publish(carried, wanted, partial(self._done, carried, absent))
+        self.casting.publish(carried, clusters, partial(self._done, carried, absent))
 
     def on_message(self, sender: Peer, data: bytes, turn: int) -> None:
         self._take(sender, data, direct=True)

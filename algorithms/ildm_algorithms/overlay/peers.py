@@ -114,8 +114,8 @@ class Peers:
         known = self._known.get(node_id)
         if known is None or not known.smoothed:
             return config.ack_timeout / 3
-        wanted = max(known.timeout, config.timeout_min) * known.backed_off
-        return min(wanted, config.timeout_max)
+        timeout = max(known.timeout, config.timeout_min) * known.backed_off
+        return min(timeout, config.timeout_max)
 
     @property
     def routed_timeout(self) -> float:
@@ -126,9 +126,9 @@ class Peers:
         """Seconds to wait for the acknowledgement of a part, or a sign that it is being served."""
         known = self._known.get(node_id)
         if known is None or not known.smoothed:
-            wanted = self.config.ack_timeout / 3
+            timeout = self.config.ack_timeout / 3
         else:
-            wanted = 2 * max(known.timeout, self.config.timeout_min)
+            timeout = 2 * max(known.timeout, self.config.timeout_min)
         if known is not None and known.parts is not None:
-            wanted = max(wanted, min(known.parts.timeout, self.config.ack_timeout))
-        return min(wanted, self.config.timeout_max)
+            timeout = max(timeout, min(known.parts.timeout, self.config.ack_timeout))
+        return min(timeout, self.config.timeout_max)

@@ -63,7 +63,7 @@ class FromStart:
             done()
             return
         self._waiting.setdefault(code, []).append(done)
-        if self._wanted(member.segment, member.publisher.epoch).state is not StartState.SEARCHING:
+        if self._used(member.segment, member.publisher.epoch).state is not StartState.SEARCHING:
             self._release(code)
 
     def send(
@@ -124,9 +124,9 @@ class FromStart:
         segment = Segment(target.low[:-1]) if member is None else member.segment
         if target == segment.publishers or (member is not None and member.subscribed):
             return None
-        return self._wanted(segment, None if member is None else member.publisher.epoch)
+        return self._used(segment, None if member is None else member.publisher.epoch)
 
-    def _wanted(self, segment: Segment, epoch: Epoch | None) -> Start:
+    def _used(self, segment: Segment, epoch: Epoch | None) -> Start:
         """What is known of the start node when a message is about to go there; a search may begin."""
         start = self.starts.get(segment.code)
         if start is None:
@@ -137,7 +137,7 @@ class FromStart:
         self.starts.move_to_end(segment.code)
         if start.ref is not None and self.graph.avoids(start.ref.peer.node_id):
             self._lost(start, start.ref)
-        if start.wanted(self.api.now(), epoch) is StartCommand.SEARCH:
+        if start.use(self.api.now(), epoch) is StartCommand.SEARCH:
             self._search(segment, start)
         return start
 

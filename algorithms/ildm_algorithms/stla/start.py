@@ -56,7 +56,7 @@ class Start:
             return StartState.SEARCHING if self._searching else StartState.UNKNOWN
         return StartState.REFRESHING if self._searching else StartState.KNOWN
 
-    def wanted(self, now: float, epoch: object) -> StartCommand | None:
+    def use(self, now: float, epoch: object) -> StartCommand | None:
         """A message is to be sent, soon or now. ``epoch``: of the publisher's status (RESUME begins one)."""
         if epoch != self._epoch:
             self._epoch = epoch

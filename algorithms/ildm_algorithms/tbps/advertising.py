@@ -66,7 +66,7 @@ class Advertising:
         self._open: dict[str, _Question] = {}
 
     def begin(self, topic_filter: str, fresh: bool) -> None:
-        """A filter is wanted. ``fresh``: by no session that has outlived a restart of the node."""
+        """A filter is subscribed to. ``fresh``: by no session that has outlived a restart of the node."""
         self._open[topic_filter] = _Question(topic_filter, fresh)
 
     def wait(self, topic_filters: Iterable[str], done: Callable[[], bool]) -> bool:

@@ -59,8 +59,8 @@ class TbpsConfig(PluginConfig):
     """For what has come, so that nothing is published twice in the local broker: at best 2 bytes a message
     (one origin, all its messages), at worst 512."""
     remembered_filters: int = Field(default=10_000, ge=0)
-    """Local filters of which it is remembered through a crash since when they are wanted, 16 bytes each in
-    the state of the node (``limits.plugin_state_bytes``)."""
+    """Local filters of which it is remembered through a crash since when they are subscribed to, 16 bytes
+    each in the state of the node (``limits.plugin_state_bytes``)."""
     remembered_origins: int = Field(default=1_000, ge=0)
     """Nodes of which it is remembered through a crash how far they have been heard; about 50 bytes each."""
     order_wait: float = Field(default=0.2, ge=0)

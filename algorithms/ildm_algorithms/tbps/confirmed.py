@@ -51,7 +51,7 @@ class Confirmed:
         self._answers.clear()
 
     def leave(self) -> None:
-        """More is wanted than the round asks for."""
+        """More is subscribed to than the round asks for."""
         self._round = set()
 
     def answered(self, node_id: str, question: int, number: int, fetching: bool) -> None:

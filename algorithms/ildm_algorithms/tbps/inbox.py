@@ -86,14 +86,14 @@ class Inbox:
         self._let_through(origin, found.topic, carried, deliver)
 
     def _take_other(self, origin: str, carried: Message, message: Publish) -> None:
-        wanted = self.filters.match(message.topic).get(None)
-        if wanted is None:
+        most = self.filters.match(message.topic).get(None)
+        if most is None:
             # the segment of a literal prefix is wider than the filters in it
             self.api.count("unmatched")
             return
         self.api.count("injected")
-        if wanted < message.qos:
-            message = replace(message, qos=wanted, packet_id=message.packet_id if wanted else None)
+        if most < message.qos:
+            message = replace(message, qos=most, packet_id=message.packet_id if most else None)
         identity = (origin, carried.number) if message.qos else None
         self._let_through(origin, message.topic, carried, partial(self.api.inject, message, identity))
 

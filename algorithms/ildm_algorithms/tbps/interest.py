@@ -27,14 +27,14 @@ FETCHED = 100
 TRIALS = 10_000
 """Filters of all clients that do, or have not been granted, at most."""
 TRIAL = 10.0
-"""Seconds until one that is not granted is wanted no more."""
+"""Seconds until one that is not granted is taken back."""
 
 
 class Interest:
     """The filters of local clients.
 
     Args:
-        filters: changed here alone; other parts look there what is wanted.
+        filters: changed here alone; other parts look there what clients subscribe to.
     """
 
     def __init__(
@@ -56,8 +56,8 @@ class Interest:
         """Filters that a client is about to subscribe to."""
 
     def changed(self, changes: Mapping[str, int | None]) -> None:
-        """Filters are wanted at a QoS, or (None) no more. The first changes are made at once, thousands in
-        their turns, those of one filter in their order."""
+        """Filters are subscribed to at a QoS, or (None) no more. The first changes are made at once,
+        thousands in their turns, those of one filter in their order."""
         for topic_filter, qos in changes.items():
             if topic_filter.startswith("$"):
                 continue  # what the standard reserves for the broker stays with it (4.7.2)
@@ -75,7 +75,7 @@ class Interest:
                 self.advertising.end(topic_filter)
                 self.missing.unsubscribed(topic_filter)
                 self.segments.unsubscribe(segment, topic_filter)
-                self.retained.unwanted(topic_filter)
+                self.retained.unsubscribed(topic_filter)
             return True
         if self.filters.add(topic_filter, None, qos):
             self.missing.subscribed(topic_filter, since)

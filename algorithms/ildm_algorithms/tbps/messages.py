@@ -247,10 +247,10 @@ class Want:
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """Messages that were wanted: ages (ms) and encoded :class:`Message`; numbers of those that are gone."""
+    """Messages that were requested: ages (ms), encoded :class:`Message`; numbers of those that are gone."""
 
     last: bool
-    """Nothing else follows to what was wanted; what is lacking yet may be wanted again."""
+    """Nothing else follows to what was requested; what is lacking yet may be requested again."""
     gone: Sequence[int]
     messages: Sequence[tuple[int, bytes]]
 

@@ -70,7 +70,7 @@ LOOKS = 6.0
 CLOCK = 0.01
 """Seconds by which a timer may be early."""
 REFRESH = 3_600.0
-"""Seconds between two questions for all that is wanted, on average, if nothing else happens."""
+"""Seconds between two questions for all that clients subscribe to, on average, if nothing else happens."""
 NUMBERS = 0xFFFF_FFFF
 """Of questions, from 1 on."""
 REFUSED = 60.0
@@ -79,9 +79,9 @@ without."""
 PAGE = 1_000
 """Messages in one offer at most."""
 FETCH = 100
-"""Messages wanted at once from one publisher."""
+"""Messages requested at once from one publisher."""
 PATIENCE = 3.0
-"""Seconds without a late message until what is lacking is wanted again; grows with each attempt."""
+"""Seconds without a late message until what is lacking is requested again; grows with each attempt."""
 FETCH_ATTEMPTS = 6
 LOGGED = 10
 """Topics named in the log at once."""
@@ -91,13 +91,13 @@ _TIME = Struct(">d")
 class _Source:
     """A publisher's node that has messages this one lacks."""
 
-    __slots__ = ("attempts", "lacking", "peer", "timer", "wanted")
+    __slots__ = ("attempts", "lacking", "peer", "requested", "timer")
 
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
         self.lacking: dict[int, str] = {}
         """Topics by number."""
-        self.wanted: set[int] = set()
+        self.requested: set[int] = set()
         """Those of them that are under way."""
         self.attempts = 0
         self.timer: Timer | None = None
@@ -139,12 +139,12 @@ class Missing:
         self._number = 0
         """Of the last question that is to be confirmed."""
         self._since: dict[str, float] = {}
-        """Since when each local filter is wanted."""
+        """Since when clients subscribe to each local filter."""
         self._absent: dict[str, float] = {}
-        """Filters wanted before this node was absent -> since when it was. That comes first: publishers
+        """Filters of before this node was absent -> since when it was. That comes first: publishers
         may have no room to offer all."""
         self._asked: set[str] = set()
-        """Filters that an earlier life wanted, or that have been asked for: publishers leave out what they
+        """Filters that an earlier life had, or that have been asked for: publishers leave out what they
         have offered before."""
         self._open = 0
         """Questions that have not reached all, or not yet."""
@@ -241,7 +241,7 @@ class Missing:
         now = self.api.now()
         if self._restored is None:
             return now, now
-        since = self.presence.wanted_since(topic_filter)
+        since = self.presence.subscribed_since(topic_filter)
         return (self._restored if since is None else since), self._restored
 
     def subscribed(self, topic_filter: str, interest: tuple[float, float] | None = None) -> None:
@@ -251,7 +251,7 @@ class Missing:
         if topic_filter not in self._since:
             self._since[topic_filter] = since
             self.confirmed.leave()
-            self.presence.wanted(topic_filter, since)
+            self.presence.subscribed(topic_filter, since)
             if since < absent:
                 self._absent[topic_filter] = absent
                 self._asked.add(topic_filter)
@@ -266,11 +266,11 @@ class Missing:
         before = self._since.get(topic_filter)
         if before is not None and before < since:
             self._since[topic_filter] = since
-            self.presence.wanted(topic_filter, since)
+            self.presence.subscribed(topic_filter, since)
 
     def unsubscribed(self, topic_filter: str) -> None:
         if self._since.pop(topic_filter, None) is not None:
-            self.presence.unwanted(topic_filter)
+            self.presence.unsubscribed(topic_filter)
         self._absent.pop(topic_filter, None)
         self._to_ask.pop(topic_filter, None)
         self._asked.discard(topic_filter)
@@ -394,7 +394,7 @@ class Missing:
         """Fetch what is offered, unless what is older may be offered soon. A turn to ask that is far off, or
         one question after the other, keeps nothing from coming."""
         now = self.api.now()
-        offered = [source for source in self._sources.values() if not source.wanted]
+        offered = [source for source in self._sources.values() if not source.requested]
         if not offered:
             self._held_until = None
             return
@@ -408,7 +408,7 @@ class Missing:
             self._want(source)
 
     def _question(self, asked: dict[str, float], attempt: int, number: int) -> None:
-        """``number``: if it is one of those for all that is wanted."""
+        """``number``: if it is one of those for all filters."""
         now = self.api.now()
         asked = {name: since for name, since in asked.items() if name in self._since}
         if not asked:
@@ -474,7 +474,7 @@ class Missing:
         now = self.api.now()
         source = self._sources.get(sender.node_id)
         for topic, messages in offer.topics:
-            since = self._wanted_since(topic)
+            since = self._subscribed_since(topic)
             if since is None:
                 continue
             for number, age in messages:
@@ -520,7 +520,7 @@ class Missing:
         else:
             self._given_up(topics)
 
-    def _wanted_since(self, topic: str) -> float | None:
+    def _subscribed_since(self, topic: str) -> float | None:
         found = None
         for segment in segments_of_topic(topic):
             member = self.segments.get(segment)
@@ -534,10 +534,10 @@ class Missing:
         # what has come meanwhile on another way is not lacking any more
         for number in [n for n in source.lacking if (source.peer.node_id, n) in self.receipts]:
             self._arrived(source, number)
-        source.wanted = set(sorted(source.lacking)[:FETCH])
+        source.requested = set(sorted(source.lacking)[:FETCH])
         if source.timer is not None:
             source.timer.cancel()
-        if not source.wanted:
+        if not source.requested:
             self._sources.pop(source.peer.node_id, None)
             self.confirmed.fetched(source.peer.node_id)
             if self._refused and not self._sources:
@@ -545,7 +545,7 @@ class Missing:
                 self.api.call_later(REFUSED, self._ask_for_all, 0.0)
             return
         self.count("wants")
-        self.graph.tell(source.peer, Want(0, sorted(source.wanted)).encode())
+        self.graph.tell(source.peer, Want(0, sorted(source.requested)).encode())
         wait = PATIENCE * (1 + source.attempts)
         source.timer = self.api.call_later(wait, self._impatient, source)
 
@@ -560,7 +560,7 @@ class Missing:
         self.confirmed.fetched(source.peer.node_id)
 
     def arrived(self, sender: Peer, late: Late) -> None:
-        """Messages that were wanted."""
+        """Messages that were requested."""
         source = self._sources.get(sender.node_id)
         now = self.api.now()
         for age, data in late.messages:
@@ -568,7 +568,7 @@ class Missing:
             if source is None or message.number not in source.lacking:
                 self.count("late_unwanted")
                 continue
-            since = self._wanted_since(source.lacking[message.number])
+            since = self._subscribed_since(source.lacking[message.number])
             self._arrived(source, message.number)
             source.attempts = 0
             # the offer may have been under way for long
@@ -588,7 +588,7 @@ class Missing:
             self._want(source)
 
     def _arrived(self, source: _Source, number: int) -> None:
-        source.wanted.discard(number)
+        source.requested.discard(number)
         if source.lacking.pop(number, None) is not None:
             self._lacking -= 1
 

@@ -254,7 +254,7 @@ class Offers:
             IldmError: it wants more than there are in any offer.
         """
         if len(want.numbers) > PAGE:
-            raise IldmError(f"{len(want.numbers)} messages wanted at once, more than {PAGE}")
+            raise IldmError(f"{len(want.numbers)} messages requested at once, more than {PAGE}")
         asker = self._askers.get(want.offer)
         if asker is not None and asker.peer.node_id == sender.node_id:
             if asker.timer is not None:
@@ -286,8 +286,8 @@ class Offers:
     # where some may have missed something -------------------------------------------------------
 
     def resumed(self, member: Member) -> None:
-        """What an own publisher has not sent into a segment while it was suspended some may have wanted,
-        if it is not suspended any more."""
+        """Offer what an own publisher has not sent into a segment while it was suspended, if it is that no
+        more."""
         if member.skipped is None or not member.active:
             return
         since, member.skipped = member.skipped, None

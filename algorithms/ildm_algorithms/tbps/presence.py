@@ -1,9 +1,10 @@
-"""What a node knows after a crash: since when it wants each filter, and the last number of each origin.
+"""What a node knows after a crash: since when it subscribes to each filter, and each origin's last number.
 
 The time of its absence a node finds in its state. But if it crashes in a partition, it has missed what was
 published in the other half before that, too, and has not known it. So it remembers since when each filter is
-wanted, to ask for all of that once more. It remembers the last number from each origin as well. An origin in
-the other half has gone on counting, so the number tells what was missed from what came before the crash.
+subscribed to, to ask for all of that once more. It remembers the last number from each origin as well. An
+origin in the other half has gone on counting, so the number tells what was missed from what came before the
+crash.
 """
 
 from __future__ import annotations
@@ -22,14 +23,22 @@ if TYPE_CHECKING:
     from ildm.api import NodeApi
     from ildm_algorithms.tbps.config import TbpsConfig
 
-__all__ = ["HEARD", "LOOKBACK", "WANTED", "Presence", "begin_incarnation", "read_numbers", "write_numbers"]
+__all__ = [
+    "HEARD",
+    "LOOKBACK",
+    "SUBSCRIBED",
+    "Presence",
+    "begin_incarnation",
+    "read_numbers",
+    "write_numbers",
+]
 
 LOOKBACK = 5.0
 """What was published in so many seconds before a moment may still have been under way then."""
 HEARD = "tbps.heard"
 """Entry of the state: origins, each with the last number that has come from it."""
-WANTED = "tbps.wanted."
-"""Begins the names of entries with digests of filters, and since when (Unix time) each is wanted."""
+SUBSCRIBED = "tbps.wanted."
+"""Begins the names of entries with digests of filters, and since when (Unix time) each is subscribed to."""
 SHELVES = 64
 """Entries the filters are divided among: one is written when something in it has changed."""
 SAVE = 1.0
@@ -83,7 +92,7 @@ class Presence:
         self._filters = config.remembered_filters
         self._origins = config.remembered_origins
         self._period = config.absence_period
-        self._wanted: list[dict[bytes, float]] = [{} for _ in range(SHELVES)]
+        self._subscribed: list[dict[bytes, float]] = [{} for _ in range(SHELVES)]
         """Unix time by digest of the filter."""
         self._size = 0
         self._unclaimed: set[bytes] = set()
@@ -101,8 +110,8 @@ class Presence:
 
     def load(self) -> None:
         """Take up what the earlier incarnation has saved."""
-        for number, shelf in enumerate(self._wanted):
-            data = self._api.state.get(f"{WANTED}{number}", b"")
+        for number, shelf in enumerate(self._subscribed):
+            data = self._api.state.get(f"{SUBSCRIBED}{number}", b"")
             if len(data) % _FILTER.size == 0:
                 shelf.update(_FILTER.iter_unpack(data))
             self._unclaimed.update(shelf)
@@ -112,8 +121,8 @@ class Presence:
         # publishers keep nothing that is older
         self._api.call_later(self._period + LOOKBACK, self._before.clear)
 
-    def wanted_since(self, topic_filter: str) -> float | None:
-        """Since when the earlier incarnation had wanted a filter that has come back; None: not known."""
+    def subscribed_since(self, topic_filter: str) -> float | None:
+        """Since when the earlier incarnation subscribed to a filter that has come back; None: not known."""
         digest = _digest(topic_filter)
         since = self._shelf(digest).get(digest)
         if since is None:
@@ -125,7 +134,7 @@ class Presence:
         return api.now() - (age if age >= 0 else self._period)
 
     def started(self) -> None:
-        """All filters that outlived the restart have come: others are wanted no more."""
+        """All filters that outlived the restart have come: others are subscribed to no more."""
         for digest in self._unclaimed:
             self._drop(digest)
         self._unclaimed.clear()
@@ -137,8 +146,8 @@ class Presence:
 
     # this incarnation ----------------------------------------------------------------------------------
 
-    def wanted(self, topic_filter: str, since: float) -> None:
-        """Local clients want a filter."""
+    def subscribed(self, topic_filter: str, since: float) -> None:
+        """Local clients subscribe to a filter."""
         digest = _digest(topic_filter)
         shelf = self._shelf(digest)
         if digest not in shelf:
@@ -149,7 +158,7 @@ class Presence:
         shelf[digest] = self._api.wall() - (self._api.now() - since)
         self._change(digest)
 
-    def unwanted(self, topic_filter: str) -> None:
+    def unsubscribed(self, topic_filter: str) -> None:
         self._drop(_digest(topic_filter))
 
     def received(self, origin: str, number: int) -> None:
@@ -181,7 +190,7 @@ class Presence:
     # inside -------------------------------------------------------------------------------------
 
     def _shelf(self, digest: bytes) -> dict[bytes, float]:
-        return self._wanted[digest[0] % SHELVES]
+        return self._subscribed[digest[0] % SHELVES]
 
     def _drop(self, digest: bytes) -> None:
         if self._shelf(digest).pop(digest, None) is not None:
@@ -204,7 +213,7 @@ class Presence:
     def _save_changed(self) -> None:
         changed, self._changed = self._changed, set()
         for number in changed:
-            self._save(f"{WANTED}{number}", b"".join(_packed(self._wanted[number])))
+            self._save(f"{SUBSCRIBED}{number}", b"".join(_packed(self._subscribed[number])))
 
     def _save(self, name: str, value: bytes) -> None:
         try:

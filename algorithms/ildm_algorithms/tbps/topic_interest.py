@@ -43,7 +43,7 @@ class TopicInterests:
     def of(self, frame: bytes) -> TopicInterest | None:
         """About the topic of a PUBLISH of MQTT 5, as its publisher has encoded it; None: it must be read.
 
-        So are those with flags or properties, and those of a higher QoS than is wanted.
+        So are those with flags or properties, and those of a higher QoS than is subscribed to.
 
         Raises:
             IldmError: it is none, or one without a topic.

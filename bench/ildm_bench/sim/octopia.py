@@ -163,7 +163,7 @@ class Octopia:
         key = (node_id, publication.symbol)
         wanted = self._wanted.get(key)
         if wanted is None:
-            found = self.brokers[node_id].clt.wanted(TOPIC, lambda: attributes(publication.symbol))
+            found = self.brokers[node_id].clt.clusters_of(TOPIC, lambda: attributes(publication.symbol))
             wanted = self._wanted[key] = found or NOBODY
         self._route(node_id, "", publication, wanted, (), at)
 

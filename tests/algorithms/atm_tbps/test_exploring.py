@@ -174,7 +174,7 @@ def test_no_more_make_themselves_known_than_are_wanted(subscribers: int, entries
     publish(world, p)
     notes = [read_note(cast.note) for cast in seen.casts(b"M") if cast.parent == p.peer and cast.note]
     news = [message for message in seen.of(New) if message.to == notes[0].sender.key] if notes else []
-    assert len(news) <= sum(note.wanted for note in notes)
+    assert len(news) <= sum(note.requested for note in notes)
     for node in (p, *nodes):
         for key, entry in graph(node)._known.tables.items():
             graph(node)._known.tidy(key)
@@ -493,7 +493,7 @@ def told(sender: str, to: str, message: Any) -> str:
         case Cast(note=data, payload=payload, at=at):
             note = read_note(data)
             kind = "UNSUB" if note.leaving else "EEXP" if not payload else "PUB with EEXP"
-            wants = "" if note.leaving else f", {len(note.known) // 4} known, {note.wanted} wanted"
+            wants = "" if note.leaving else f", {len(note.known) // 4} known, {note.requested} requested"
             return f"{sender} -> {to}  {kind} of {key_text(note.sender.key)} to {key_text(at)}{wants}"
         case _:
             return ""
@@ -533,7 +533,7 @@ def test_learned_entries_are_those_of_keys_that_are_there() -> None:
     assert TOPIC.subscriber_key("s03") not in known_to.tables
     held = {ref.key for entries in known_to.tables.values() for ref in entries.refs()}
     assert set(known_to._places) == held
-    assert known_to._wanted == sorted(key for key, place in known_to._places.items() if place.wanting)
+    assert known_to._subscribers == sorted(key for key, place in known_to._places.items() if place.wanting)
     assert not known_to.within(TOPIC.subscribers)
     assert p
 
@@ -554,4 +554,4 @@ def test_keys_that_cannot_be_are_not_sent_to() -> None:
     held = {ref.key for entries in known.tables.values() for ref in entries.refs()}
     assert set(known._places) == held
     assert TOPIC.subscriber_key("p") not in held
-    assert not known._wanted
+    assert not known._subscribers

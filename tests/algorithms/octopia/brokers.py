@@ -63,12 +63,12 @@ class Brokers:
         self.subscribe(node_id, wanted, gone=True)
 
     def publish(self, node_id: str, topic: str, attributes: Mapping[str, Any] = {}) -> Spread:
-        wanted = self.clt[node_id].wanted(topic, lambda: attributes)
+        wanted = self.clt[node_id].clusters_of(topic, lambda: attributes)
         assert wanted is not None
         return self.routes.publish(node_id, self.matching(topic, attributes), wanted)
 
     def advertised(self, node_id: str, topic: str, attributes: Mapping[str, Any]) -> bool:
-        return self.clt[node_id].wanted(topic, lambda: attributes) is not None
+        return self.clt[node_id].clusters_of(topic, lambda: attributes) is not None
 
     def matching(self, topic: str, attributes: Mapping[str, Any] = {}) -> set[str]:
         return {home for prt in self.prt.values() for home in prt.match(topic, lambda: attributes)}

@@ -112,12 +112,12 @@ Event = Callable[[Start], object]
 def machine(state: StartState) -> Start:
     """One in a state, at 100 s, with a start node that is good until 110 s."""
     start = Start()
-    assert start.wanted(0.0, 1) is StartCommand.SEARCH
+    assert start.use(0.0, 1) is StartCommand.SEARCH
     if state is StartState.SEARCHING:
         return start
     start.found(None if state is StartState.UNKNOWN else A, 100.0, 10.0)
     if state is StartState.REFRESHING:
-        assert start.wanted(110.0, 1) is StartCommand.SEARCH
+        assert start.use(110.0, 1) is StartCommand.SEARCH
     assert start.state is state
     return start
 
@@ -125,7 +125,7 @@ def machine(state: StartState) -> Start:
 SEARCH = StartCommand.SEARCH
 TABLE: dict[str, tuple[Event, dict[StartState, tuple[StartState, object, Ref | None]]]] = {
     "a message soon after": (
-        lambda start: start.wanted(100.5, 1),
+        lambda start: start.use(100.5, 1),
         {
             StartState.UNKNOWN: (StartState.UNKNOWN, None, None),
             StartState.SEARCHING: (StartState.SEARCHING, None, None),
@@ -134,7 +134,7 @@ TABLE: dict[str, tuple[Event, dict[StartState, tuple[StartState, object, Ref | N
         },
     ),
     "a message later": (
-        lambda start: start.wanted(110.0, 1),
+        lambda start: start.use(110.0, 1),
         {
             StartState.UNKNOWN: (StartState.SEARCHING, SEARCH, None),
             StartState.SEARCHING: (StartState.SEARCHING, None, None),
@@ -143,7 +143,7 @@ TABLE: dict[str, tuple[Event, dict[StartState, tuple[StartState, object, Ref | N
         },
     ),
     "a message in a new epoch": (
-        lambda start: start.wanted(100.1, 2),
+        lambda start: start.use(100.1, 2),
         {
             StartState.UNKNOWN: (StartState.SEARCHING, SEARCH, None),
             StartState.SEARCHING: (StartState.SEARCHING, None, None),
@@ -200,17 +200,17 @@ def test_table(state: StartState, event: str) -> None:
 
 def test_after_a_search_in_vain_the_next_one_waits() -> None:
     start = machine(StartState.UNKNOWN)
-    assert start.wanted(100.0 + RETRY / 2, 1) is None
-    assert start.wanted(100.0 + RETRY, 1) is StartCommand.SEARCH
+    assert start.use(100.0 + RETRY / 2, 1) is None
+    assert start.use(100.0 + RETRY, 1) is StartCommand.SEARCH
     start.failed(200.0)
-    assert start.wanted(200.0 + RETRY / 2, 1) is None
-    assert start.wanted(200.0 + RETRY, 1) is StartCommand.SEARCH
+    assert start.use(200.0 + RETRY / 2, 1) is None
+    assert start.use(200.0 + RETRY, 1) is StartCommand.SEARCH
 
 
 def test_what_is_lost_is_looked_for_at_once() -> None:
     start = machine(StartState.KNOWN)
     start.lost(A, 101.0)
-    assert start.wanted(101.0, 1) is StartCommand.SEARCH
+    assert start.use(101.0, 1) is StartCommand.SEARCH
 
 
 @given(st.lists(st.sampled_from([*TABLE]), max_size=20))

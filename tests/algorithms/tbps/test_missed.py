@@ -843,7 +843,7 @@ def test_what_no_node_asks_for_or_offers_at_once_is_refused() -> None:
     offers = Offers(api, graph, kept_of(api), SgTbps.Config(), api.count)
     with pytest.raises(IldmError, match="200000 messages offered at once, more than 1000"):
         missing.offered(PEER, Offer(0, [("t", [(number, 0) for number in range(200_000)])]))
-    with pytest.raises(IldmError, match="100000 messages wanted at once, more than 1000"):
+    with pytest.raises(IldmError, match="100000 messages requested at once, more than 1000"):
         offers.wanted(PEER, Want(0, range(100_000)))
     with pytest.raises(IldmError, match="a question for 5000 filters, more than 1000"):
         offers.asked(PEER, Missed([("t", 0)] * 5_000), 0.0)

@@ -30,19 +30,19 @@ def test_since_when_a_filter_is_wanted_outlives_a_crash() -> None:
     api: Any = FakeApi()
     api.run(100)
     presence = memory_of(api)
-    presence.wanted("a/b", 90.0)
-    presence.wanted("c", 95.0)
-    presence.wanted("d", 96.0)
-    presence.unwanted("c")
+    presence.subscribed("a/b", 90.0)
+    presence.subscribed("c", 95.0)
+    presence.subscribed("d", 96.0)
+    presence.unsubscribed("c")
     api.run(2)
     later, presence = next_life(api, 10.0)
-    assert presence.wanted_since("a/b") == pytest.approx(90.0)
-    assert presence.wanted_since("c") is None
+    assert presence.subscribed_since("a/b") == pytest.approx(90.0)
+    assert presence.subscribed_since("c") is None
     presence.started()
     later.run(2)
     _, presence = next_life(later, 10.0)
-    assert presence.wanted_since("a/b") == pytest.approx(90.0)
-    assert presence.wanted_since("d") is None  # it had not come back
+    assert presence.subscribed_since("a/b") == pytest.approx(90.0)
+    assert presence.subscribed_since("d") is None  # it had not come back
 
 
 def test_what_came_before_is_told_from_what_did_not() -> None:
@@ -85,16 +85,18 @@ def test_what_is_remembered_is_bounded() -> None:
     api: Any = FakeApi()
     presence = memory_of(api, remembered_filters=3, remembered_origins=2)
     for number in range(5):
-        presence.wanted(f"f/{number}", 0.0)
+        presence.subscribed(f"f/{number}", 0.0)
         presence.received(f"n{number}", 1)
     presence.received("n3", 2)
-    presence.unwanted("f/0")
-    presence.wanted("f/9", 0.0)
+    presence.unsubscribed("f/0")
+    presence.subscribed("f/9", 0.0)
     api.run(2)
     presence.leave(settled=True)
     assert api.counters == {"filters_not_remembered": 2, "origins_not_remembered": 3}
     _, presence = next_life(api, 1.0, remembered_filters=3, remembered_origins=2)
-    known = [name for name in ("f/0", "f/1", "f/2", "f/3", "f/9") if presence.wanted_since(name) is not None]
+    known = [
+        name for name in ("f/0", "f/1", "f/2", "f/3", "f/9") if presence.subscribed_since(name) is not None
+    ]
     assert known == ["f/1", "f/2", "f/9"]
     assert not presence.came_before("n2", 1)
     assert presence.came_before("n3", 2)
@@ -108,7 +110,7 @@ def test_a_damaged_state_is_no_state(damage: bytes) -> None:
         api.state[f"tbps.wanted.{number}"] = damage or b"x"
     presence = memory_of(api)
     presence.load()
-    assert presence.wanted_since("a") is None
+    assert presence.subscribed_since("a") is None
     assert not presence.came_before("far", 0)
 
 
@@ -123,7 +125,7 @@ def test_a_state_without_room_is_told() -> None:
     api: Any = FakeApi()
     api.state = FullState()
     presence = memory_of(api)
-    presence.wanted("a", 0.0)
+    presence.subscribed("a", 0.0)
     presence.received("far", 1)
     api.run(2)
     presence.leave(settled=True)

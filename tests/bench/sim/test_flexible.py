@@ -97,7 +97,7 @@ def everybody_knows(world: World, limit: int) -> dict[str, FlexibleGraph]:
         for key, entries in graph._known.tables.items():
             graph._known.tidy(key)
             for ref in refs:
-                if entries.wanted(ref.key):
+                if entries.subscribes(ref.key):
                     graph._known.learn(key, ref)
             assert entries.size(graph._known.sticky(key)) <= max(limit, len(graph._known.sticky(key)))
     return graphs

@@ -139,14 +139,14 @@ class Predicate(NamedTuple):
     def holds(self, attributes: Mapping[str, Value]) -> bool:
         """Whether a message with these attributes satisfies it."""
         actual = attributes.get(self.attribute)
-        wanted = self.value
-        if wanted is None or actual is None:
+        expected = self.value
+        if expected is None or actual is None:
             return (actual is None) == (self.op == ABSENT)
-        if isinstance(wanted, str):
-            return isinstance(actual, str) and _COMPARE[self.op](actual, wanted)
-        if isinstance(actual, str) or isinstance(actual, bool) != isinstance(wanted, bool):
+        if isinstance(expected, str):
+            return isinstance(actual, str) and _COMPARE[self.op](actual, expected)
+        if isinstance(actual, str) or isinstance(actual, bool) != isinstance(expected, bool):
             return False
-        return _COMPARE[self.op](actual, wanted)
+        return _COMPARE[self.op](actual, expected)
 
 
 def _typed(predicate: Predicate) -> tuple[object, ...]:

@@ -136,12 +136,12 @@ class Casting:
 
     # sending --------------------------------------------------------------------------------------------
 
-    def publish(self, carried: Carried, wanted: Set[int], done: Done) -> None:
+    def publish(self, carried: Carried, clusters: Set[int], done: Done) -> None:
         """Spread a message of an own client in this cluster and to others; ``done`` may be called at once."""
         cast = self._open((carried.origin, carried.number), carried, None, None)
         cast.done = done
         self._seen.add(str(carried.origin), carried.number)
-        self._send(cast, self._targets(carried, None), wanted, ())
+        self._send(cast, self._targets(carried, None), clusters, ())
 
     def _open(self, key: Key, carried: Carried, parent: str | None, above: _Cast | None) -> _Cast:
         cast = _Cast(key, carried, parent, above, self.api.now())
@@ -166,17 +166,17 @@ class Casting:
         homes.update(self.replicas.lacking())
         return homes
 
-    def _send(self, cast: _Cast, targets: Iterable[str], wanted: Set[int], tried: tuple[str, ...]) -> None:
+    def _send(self, cast: _Cast, targets: Iterable[str], clusters: Set[int], tried: tuple[str, ...]) -> None:
         """Send the copies of a cast that routing asks for."""
         view = self.members.view
         cast.open += 1  # so that it is not complete before all copies have gone
         if not tried:
             cast.missed |= self.members.gone
         hopeless: frozenset[int] = frozenset()
-        if not wanted <= view.secondary.keys():
-            hopeless = frozenset(wanted) & self.members.hopeless()
+        if not clusters <= view.secondary.keys():
+            hopeless = frozenset(clusters) & self.members.hopeless()
         routed: Routed = self._route(
-            view, frozenset(targets), frozenset(wanted) - hopeless, self.loads, tried
+            view, frozenset(targets), frozenset(clusters) - hopeless, self.loads, tried
         )
         lost = routed.undeliverable | hopeless
         if lost:
@@ -255,7 +255,7 @@ class Casting:
                 self.count("doubled_casts")
             return
         grid = self.members.grid
-        wanted, tried = grid.cluster_indices(pub.clusters), grid.region_names(pub.tried)
+        clusters, tried = grid.cluster_indices(pub.clusters), grid.region_names(pub.tried)
         self.members.member(pub.origin)
         carried = Carried(
             pub.origin,
@@ -272,7 +272,7 @@ class Casting:
         if not tried:
             targets = self._targets(carried, sender)
             self.arrived(carried, sender)
-        self._send(cast, targets, wanted, tried)
+        self._send(cast, targets, clusters, tried)
 
     def _again(self, sender: str, key: Key) -> None:
         """A copy that has come before."""
@@ -354,8 +354,8 @@ class Casting:
     def _timeout(self, node_id: str) -> float:
         config = self.config
         estimate = self.members.contacts[node_id].round_trip
-        wanted = max(estimate.timeout, config.timeout_min) if estimate.timeout else config.ack_timeout
-        return min(wanted * estimate.backed_off, config.timeout_max)
+        timeout = max(estimate.timeout, config.timeout_min) if estimate.timeout else config.ack_timeout
+        return min(timeout * estimate.backed_off, config.timeout_max)
 
     def _tick(self) -> None:
         now = self.api.now()
@@ -414,7 +414,7 @@ class Casting:
 
     def _reroute(self, copy: _Copy) -> None:
         view, before = self.members.view, copy.view
-        dead, wanted = copy.route.to, copy.route.clusters
+        dead, clusters = copy.route.to, copy.route.clusters
         carried = copy.cast.carried
         targets: set[str] = set()
         if dead in self.members.mates:
@@ -423,11 +423,11 @@ class Casting:
             homes = set(before.cluster_members.values()) if carried.everywhere else self._homes(carried)
             targets = view.hops(home for home in homes if before.next_hop(home) == dead)
         else:
-            wanted |= {self.members.grid.cluster(dead)}
-        if not (targets or wanted):
+            clusters |= {self.members.grid.cluster(dead)}
+        if not (targets or clusters):
             return
         self.count("rerouted")
         key = self.members.number, self.next_number()
         below = self._open(key, carried, None, copy.cast)
         self._seen.add(str(key[0]), key[1])
-        self._send(below, () if copy.route.tried else targets, wanted, copy.route.tried)
+        self._send(below, () if copy.route.tried else targets, clusters, copy.route.tried)

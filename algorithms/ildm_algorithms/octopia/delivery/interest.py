@@ -61,13 +61,13 @@ class Interest:
         changed: dict[ContentFilter, int | None] = {}
         for topic_filter, qos in some:
             del self._changes[topic_filter]
-            wanted = self.local.change(topic_filter, qos)
+            change = self.local.change(topic_filter, qos)
             if qos is None:
-                self.holders.unwanted(topic_filter)
+                self.holders.unsubscribed(topic_filter)
             elif self.local.is_below_root(topic_filter):
                 self.retained.ask(topic_filter)
-            if wanted is not None:
-                changed[wanted.filter] = wanted.qos
+            if change is not None:
+                changed[change.filter] = change.qos
         added = {content: qos for content, qos in changed.items() if qos is not None}
         removed = [content for content, qos in changed.items() if qos is None]
         for content in added:

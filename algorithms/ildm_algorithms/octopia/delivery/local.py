@@ -29,7 +29,7 @@ from ildm_algorithms.octopia.content.content import (
 from ildm_algorithms.octopia.content.index import Attributes, ContentIndex
 from ildm_algorithms.octopia.content.rules import AccessRule, refusal
 
-__all__ = ["ContentConfig", "LocalCopy", "LocalFilters", "NoAccess", "Wanted"]
+__all__ = ["ContentConfig", "InterestChange", "LocalCopy", "LocalFilters", "NoAccess"]
 
 PLAIN = ""
 """Stands for the expression of ordinary subscriptions; none has this text."""
@@ -88,7 +88,7 @@ class ContentConfig(PluginConfig):
         return parse_names(self.expressions, self.limits)
 
 
-class Wanted(NamedTuple):
+class InterestChange(NamedTuple):
     """A change of what the clients of this node want."""
 
     filter: ContentFilter
@@ -154,7 +154,7 @@ class LocalFilters:
         return len(self._asked)
 
     def __iter__(self) -> Iterator[tuple[ContentFilter, int]]:
-        """All that is wanted, each filter once for each text of its expression, with that QoS."""
+        """All that clients subscribe to, each filter once for each text of its expression, with that QoS."""
         for filter, _, qos in self._index:
             yield filter, qos
 
@@ -181,11 +181,11 @@ class LocalFilters:
         why = refusal(self._config.access, asked.filter.topic_filter, user, client_id)
         return None if why is None else self._refuse(topic_filter, NoAccess(why))
 
-    def change(self, topic_filter: str, qos: int | None) -> Wanted | None:
+    def change(self, topic_filter: str, qos: int | None) -> InterestChange | None:
         """A filter is granted, has another QoS, or (None) is not granted any more.
 
-        Of a shared subscription it is the filter without ``$share/GROUP/``. Answers the change of what is
-        wanted. None: other filters ask for the same, or the filter asks for nothing that crosses.
+        Of a shared subscription it is the filter without ``$share/GROUP/``. Answers the change of
+        interest. None: other filters ask for the same, or the filter asks for nothing that crosses.
         """
         asked = self._forget(topic_filter) if qos is None else self._enter(topic_filter)
         if asked is None:
@@ -196,7 +196,7 @@ class LocalFilters:
         else:
             self._index.add(asked.filter, asked.text, qos)
         after = self._highest(asked.filter)
-        return None if after == before else Wanted(asked.filter, after)
+        return None if after == before else InterestChange(asked.filter, after)
 
     def copies(self, message: Publish, attributes: Attributes, include_plain: bool) -> list[LocalCopy]:
         """The copies of a message that local clients want, sorted by topic.
@@ -218,8 +218,8 @@ class LocalFilters:
         asked = self._asked.get(topic_filter)
         if asked is None or self.is_below_root(message.topic):
             return None
-        wanted, expression = asked.filter
-        if not topic_matches(wanted, message.topic) or not expression.matches(attributes()):
+        inner, expression = asked.filter
+        if not topic_matches(inner, message.topic) or not expression.matches(attributes()):
             return None
         qos = self._index.qos(asked.filter, asked.text)
         assert qos is not None
@@ -264,20 +264,20 @@ class LocalFilters:
         known = self._asked.get(topic_filter)
         if known is not None:
             return known
-        text, _, wanted = topic_filter[len(self._prefix) :].partition("/")
+        text, _, inner = topic_filter[len(self._prefix) :].partition("/")
         if text in ("+", "#"):
             return None  # it asks for the copies of others, whatever they are
         form = f"{self._prefix}EXPRESSION/TOPIC FILTER"
-        if not wanted:
+        if not inner:
             raise ContentError(f"no topic filter follows the expression, as in {form}")
-        if wanted.startswith("$"):
+        if inner.startswith("$"):
             raise ContentError("topics that begin with $ do not cross")
-        if self.is_below_root(wanted):
+        if self.is_below_root(inner):
             raise ContentError(f"what is below {self._config.root} does not cross")
         expression = parse(text, self._names, self._config.limits)
         if len(self._asked) >= self._config.max_expressions:
             raise ContentError(f"there are {self._config.max_expressions} filters with expressions already")
-        return _Asked(ContentFilter(wanted, expression), text)
+        return _Asked(ContentFilter(inner, expression), text)
 
     def _refuse(self, topic_filter: str, why: str) -> str:
         self._count("expressions_refused")

@@ -36,7 +36,7 @@ LENGTH = 32_768
 AT_ONCE = 16
 """Nodes that are asked at the same time."""
 FETCH = 100
-"""Messages wanted at once from one node."""
+"""Messages requested at once from one node."""
 PATIENCE = 3.0
 """Seconds without an answer until the same is said again; grows with each attempt."""
 ATTEMPTS = 5
@@ -47,8 +47,8 @@ DOUBLED = 10
 """Times that the pause is doubled, at most."""
 PRESENT = "octopia.present"
 """Entry of the state: Unix time when this node was surely part of the grid."""
-WANTED = "octopia.wanted"
-"""Entry of the state: filters that are wanted since lately."""
+SUBSCRIBED = "octopia.wanted"
+"""Entry of the state: filters that were subscribed to lately."""
 REMEMBERED = 1_000
 """Of those."""
 SAVE_INTERVAL = 10.0
@@ -111,8 +111,8 @@ class Missing:
         self.seen = seen
         self.take = take
         self.count = count
-        self._wanted: dict[ContentFilter, float] = {}
-        """Since when each filter of local clients is wanted."""
+        self._subscribed: dict[ContentFilter, float] = {}
+        """Since when local clients subscribe to each filter."""
         self._from: float | None = None
         """Since when something may have been missed of all; to be asked soon."""
         self._waiting: dict[str, float] = {}
@@ -124,12 +124,12 @@ class Missing:
         self._number = api.random.getrandbits(30)
         self._restored: float | None = None
         self._known: dict[bytes, float] = {}
-        """Filters by name that an earlier incarnation wanted, and since which Unix time."""
+        """Filters by name that an earlier incarnation subscribed to, and since which Unix time."""
 
     def start(self) -> None:
         """Filters that come before any time has passed are those of sessions which outlived a restart."""
         self._restored = self._absent_since()
-        saved = self.api.state.get(WANTED, b"")
+        saved = self.api.state.get(SUBSCRIBED, b"")
         if len(saved) % _SINCE.size == 0:
             self._known = dict(_SINCE.iter_unpack(saved))
         self.api.call_later(0.0, self._started)
@@ -155,57 +155,57 @@ class Missing:
     def _started(self) -> None:
         since, self._restored = self._restored, None
         self._known = {}
-        if since is not None and self._wanted:
+        if since is not None and self._subscribed:
             self.away(since)
 
     def stop(self) -> None:
         """The node leaves: nothing is under way to it any more."""
-        if self._wanted:
+        if self._subscribed:
             self._save_presence()
 
     def _save_presence_periodically(self) -> None:
-        if self._wanted and self.members.live() > 1:
+        if self._subscribed and self.members.live() > 1:
             self._save_presence()
         self.api.call_later(SAVE_INTERVAL, self._save_presence_periodically)
 
     def _save_presence(self) -> None:
-        """Save until when nothing was missed, and what is wanted since lately."""
+        """Save until when nothing was missed, and what was subscribed to lately."""
         now = self.api.now()
         until = min([now, *self._unanswered.values(), *(() if self._from is None else (self._from,))])
         self.api.state[PRESENT] = _TIME.pack(self.api.wall() - now + until)
         lately = now - self.config.absence_period
-        recent = [(content, at) for content, at in self._wanted.items() if at > lately][-REMEMBERED:]
-        self.api.state[WANTED] = b"".join(
+        recent = [(content, at) for content, at in self._subscribed.items() if at > lately][-REMEMBERED:]
+        self.api.state[SUBSCRIBED] = b"".join(
             _SINCE.pack(_name(content), self.api.wall() - now + at) for content, at in recent
         )
 
-    # what is wanted -------------------------------------------------------------------------------
+    # subscriptions -------------------------------------------------------------------------------
 
     def subscribed(self, content: ContentFilter) -> None:
         """A local client is the first to want it."""
         now = self.api.now()
         if self._restored is None:
-            first = not self._wanted
-            self._wanted.setdefault(content, now)
+            first = not self._subscribed
+            self._subscribed.setdefault(content, now)
             if first:
                 self._save_presence()
             return
-        # a session that outlived a restart has wanted it for long, or since then
+        # a session that outlived a restart has subscribed for long, or since then
         wall, period = self._known.get(_name(content)), self.config.absence_period
         age = period if wall is None else self.api.wall() - wall
         since = now - (age if age >= 0 else period)  # below: the clock was set back
         if PRESENT not in self.api.state:
             since = now
-        self._wanted.setdefault(content, since)
+        self._subscribed.setdefault(content, since)
 
     def unsubscribed(self, content: ContentFilter) -> None:
-        self._wanted.pop(content, None)
+        self._subscribed.pop(content, None)
 
     # asking ---------------------------------------------------------------------------------------
 
     def away(self, since: float) -> None:
         """This node may have missed messages of anybody since then."""
-        if not self._wanted:
+        if not self._subscribed:
             return
         if self._from is None:
             self.api.call_later(SETTLE, self._ask_all)
@@ -234,7 +234,7 @@ class Missing:
         self._waiting[node_id] = min(since, self._waiting.get(node_id, since))
         if since < self._unanswered.get(node_id, self.api.now()):
             self._unanswered[node_id] = since
-            if self._wanted:
+            if self._subscribed:
                 self._save_presence()
         self._next()
 
@@ -258,7 +258,7 @@ class Missing:
     def _filters(self, since: float) -> tuple[Asked, ...]:
         """The filters of a question, each with its age; wider ones if there are too many."""
         now = self.api.now()
-        ages = {content: max(since, known) for content, known in self._wanted.items()}
+        ages = {content: max(since, known) for content, known in self._subscribed.items()}
         if _is_long(ages):
             self.count("questions_widened")
             ages = _least((ContentFilter(content.topic_filter), at) for content, at in ages.items())
@@ -326,7 +326,7 @@ class Missing:
             return
         question.page, question.last, question.attempts = offer.page, offer.last, 0
         room = self.config.offered_messages - sum(len(each.lacking) for each in self._open.values())
-        earliest = max(question.since - LOOKBACK, min(self._wanted.values(), default=inf))
+        earliest = max(question.since - LOOKBACK, min(self._subscribed.values(), default=inf))
         fresh = [
             one.number
             for one in offer.messages
@@ -350,7 +350,7 @@ class Missing:
             self._answered(question)
 
     def on_late(self, sender: str, late: Late) -> None:
-        """Messages that were wanted."""
+        """Messages that were requested."""
         question = self._open.get(sender)
         if question is None or question.number != late.question:
             self.count("late_unwanted", len(late.messages))

@@ -196,23 +196,23 @@ class RetainedSync:
         self._pace.add(partial(self._ask, topic_filter))
 
     def _ask(self, topic_filter: str) -> bool:
-        _, _, wanted = topic_filter.removeprefix(f"{self.config.root}/").partition("/")
-        if wanted and not wanted.startswith("$"):
-            self._hand(topic_filter, wanted, iter(list(self._stamps)), 0)
+        _, _, inner = topic_filter.removeprefix(f"{self.config.root}/").partition("/")
+        if inner and not inner.startswith("$"):
+            self._hand(topic_filter, inner, iter(list(self._stamps)), 0)
         return True
 
-    def _hand(self, topic_filter: str, wanted: str, topics: Iterator[str], found: int) -> None:
+    def _hand(self, topic_filter: str, inner: str, topics: Iterator[str], found: int) -> None:
         """Hand over what matches of some topics; there may be very many."""
         some = list(islice(topics, LOOKS))
         for topic in some:
-            message = self._newest(topic) if topic_matches(wanted, topic) else None
+            message = self._newest(topic) if topic_matches(inner, topic) else None
             if message is not None and message.payload and self.copies.held(topic_filter, message):
                 found += 1
                 if found == self.config.retained_answers:
                     self.count("retained_answers_cut")
                     return
         if some:
-            self.api.call_later(PAUSE, self._hand, topic_filter, wanted, topics, found)
+            self.api.call_later(PAUSE, self._hand, topic_filter, inner, topics, found)
 
     def _newest(self, topic: str) -> Publish | None:
         found = self.api.retained(topic)

@@ -163,8 +163,8 @@ class Members:
 
     def of(self, clusters: Iterable[int]) -> set[str]:
         """All members of some clusters but this one."""
-        wanted = set(clusters)
-        return {n for n in self.order if self.grid.cluster(n) in wanted and n != self.me}
+        served = set(clusters)
+        return {n for n in self.order if self.grid.cluster(n) in served and n != self.me}
 
     # sending --------------------------------------------------------------------------------------
 

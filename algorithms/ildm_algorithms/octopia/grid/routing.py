@@ -49,27 +49,27 @@ class Load(Protocol):
 
 
 def spr(
-    here: View, targets: Collection[str], wanted: Set[int], load: Load, tried: tuple[str, ...] = ()
+    here: View, targets: Collection[str], clusters: Set[int], load: Load, tried: tuple[str, ...] = ()
 ) -> Routed:
     """Static publication routing: reroutes where links are down alone.
 
     Args:
         targets: primary neighbours on the way to matching subscriptions, without the sender.
-        wanted: indices of clusters to serve: at the publisher's node those whose bits are set, elsewhere
+        clusters: indices of clusters to serve: at the publisher's node those whose bits are set, elsewhere
             what the copy carried.
         tried: of the copy; a search has no ``targets``.
     """
-    return _routed(here, targets, wanted, load, load.usable, tried)
+    return _routed(here, targets, clusters, load, load.usable, tried)
 
 
 def idr(
-    here: View, targets: Collection[str], wanted: Set[int], load: Load, tried: tuple[str, ...] = ()
+    here: View, targets: Collection[str], clusters: Set[int], load: Load, tried: tuple[str, ...] = ()
 ) -> Routed:
     """Inter-cluster dynamic routing: goes round congested iLinks, too; otherwise like :func:`spr`."""
     return _routed(
         here,
         targets,
-        wanted,
+        clusters,
         load,
         lambda node_id: load.usable(node_id) and not load.congested(node_id),
         tried,
@@ -79,13 +79,13 @@ def idr(
 def _routed(
     here: View,
     targets: Collection[str],
-    wanted: Set[int],
+    clusters: Set[int],
     load: Load,
     free: Callable[[str], bool],
     tried: tuple[str, ...],
 ) -> Routed:
     along = [node_id for node_id in here.primary.values() if node_id in targets]
-    asked = sorted(wanted - {here.cluster})
+    asked = sorted(clusters - {here.cluster})
     across = [index for index in asked if index in here.secondary and free(here.secondary[index])]
     rest = [index for index in asked if index not in across]
     if not rest:

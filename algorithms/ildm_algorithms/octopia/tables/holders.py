@@ -57,7 +57,7 @@ class Holders:
         if not holders:
             del self._holders[plain]
 
-    def unwanted(self, plain: str) -> None:
+    def unsubscribed(self, plain: str) -> None:
         """No client has a filter any more, with a share or without."""
         for client, topic_filter in list(self._holders.get(plain, ())):
             self.release(client, topic_filter)

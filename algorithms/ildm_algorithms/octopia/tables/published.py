@@ -44,12 +44,12 @@ class Published:
         self.sessions.advertise(self._uid, content)
         return self._uid
 
-    def wanted(self, carried: Carried) -> frozenset[int]:
+    def clusters_of(self, carried: Carried) -> frozenset[int]:
         """The clusters that a message of this node's clients goes to."""
         if carried.everywhere:
             return self.clt.clusters
         topic = carried.publish.topic
-        found = self.clt.wanted(topic, carried.attributes)
+        found = self.clt.clusters_of(topic, carried.attributes)
         if topic in self._learned:
             self._learned[topic] = self._learned[topic][0], self.api.now()
             self._learned.move_to_end(topic)

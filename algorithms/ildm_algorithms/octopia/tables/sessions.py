@@ -217,19 +217,19 @@ class Sessions:
 
 
 def _joined(answers: Iterable[Civ]) -> list[Civ]:
-    """Those without filters in one each: all uids that are wanted, all that are not."""
-    wanted: list[int] = []
-    unwanted: list[int] = []
+    """Those without filters in one each: all uids that are set, all that are not."""
+    set_: list[int] = []
+    unset: list[int] = []
     rest: list[Civ] = []
     for civ in answers:
         if civ.filters is not None:
             rest.append(civ)
         else:
-            (wanted if isinstance(civ, CivSet) else unwanted).extend(civ.uids)
-    if wanted:
-        rest.append(CivSet(tuple(wanted)))
-    if unwanted:
-        rest.append(CivUnset(tuple(unwanted)))
+            (set_ if isinstance(civ, CivSet) else unset).extend(civ.uids)
+    if set_:
+        rest.append(CivSet(tuple(set_)))
+    if unset:
+        rest.append(CivUnset(tuple(unset)))
     return rest
 
 

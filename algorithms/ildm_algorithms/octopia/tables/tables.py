@@ -35,7 +35,7 @@ class CivUnset(NamedTuple):
 
     uids: tuple[int, ...]
     filters: tuple[ContentFilter, ...] | None = None
-    """These; None: nothing is wanted."""
+    """These; None: it subscribes to nothing."""
 
 
 Civ = CivSet | CivUnset
@@ -151,7 +151,7 @@ class Row:
         self.advertised = advertised
         self.count = 0
         self.filters: dict[ContentFilter, None] | None = None
-        """All that overlap; None: too many, or no summary is wanted."""
+        """All that overlap; None: too many, or there is no summary."""
         self.told: dict[ContentFilter, None] = {}
         """Those of ``filters`` that its node has been told."""
 
@@ -254,7 +254,7 @@ class Clt:
                 self._told.add(content, cluster)
         own.answers[cluster] = filters
 
-    def wanted(self, topic: str, attributes: Attributes) -> frozenset[int] | None:
+    def clusters_of(self, topic: str, attributes: Attributes) -> frozenset[int] | None:
         """The clusters that a message of this node's clients goes to (bits of CIV_a); None: it has not
         advertised any such."""
         uids = self._own_index.match(topic, attributes)
@@ -275,7 +275,7 @@ class Clt:
         return frozenset(found)
 
     def bits(self, uid: int) -> dict[int, bool | None]:
-        """Of an advertisement of this node's, by cluster: wanted, not wanted, or not answered.
+        """Of an advertisement of this node's, by cluster: subscribed, not subscribed, or not answered.
 
         Raises:
             KeyError: it is not advertised.
@@ -340,7 +340,7 @@ class Clt:
         return told
 
     def _enter(self, row: Row, content: ContentFilter) -> tuple[bool, bool, list[ContentFilter]]:
-        """Add a filter to a row. Answers what its node is told: all is wanted, this filter is wanted, and
+        """Add a filter to a row. Answers what its node is told: it subscribes to all, to this filter, and
         these, which it covers, need not be known any more."""
         row.count += 1
         if row.filters is None:

@@ -109,7 +109,7 @@ class Member:
         self.skipped = published if self.skipped is None else min(published, self.skipped)
 
     @property
-    def wanted(self) -> Role | None:
+    def intended(self) -> Role | None:
         """The role this node ought to have."""
         return Role.SUBSCRIBER if self.filters else Role.PUBLISHER if self.topics else None
 
@@ -176,7 +176,7 @@ class Segments:
         self._told_refused = -REFUSED_AGAIN
 
     def enable(self) -> None:
-        """The graph is there: enter it with all that is wanted by now."""
+        """The graph is there: enter it with all roles that are due by now."""
         self._enabled = True
         for member in list(self.members.values()):
             self._reconcile(member)
@@ -248,7 +248,7 @@ class Segments:
         if role is Role.PUBLISHER:
             member.publisher = Publisher(self.node_id)
             self._spare[member.segment.is_aggregate].pop(key, None)
-            if self._ceding.pop(key, None) is not None and member.wanted is role:
+            if self._ceding.pop(key, None) is not None and member.intended is role:
                 member.states[role] = KeyState.QUEUED
                 self._refused[role][key] = member
         if not {KeyState.IN, KeyState.LEAVING} & set(member.states.values()):
@@ -268,14 +268,14 @@ class Segments:
         """Take the next step from the keys there are to the key there ought to be."""
         if not self._enabled:
             return
-        wanted = member.wanted
+        intended = member.intended
         for role, state in list(member.states.items()):
             key = member.keys[role]
-            if role is wanted and state is KeyState.OUT:
+            if role is intended and state is KeyState.OUT:
                 member.states[role] = KeyState.QUEUED
                 self._by_key[key] = member, role
                 self._pace.add(partial(self._enter, member, role), _LANES[role])
-            elif role is not wanted and state is KeyState.QUEUED:
+            elif role is not intended and state is KeyState.QUEUED:
                 member.states[role] = KeyState.OUT
                 if self._refused[role].pop(key, None) is not None and role is Role.SUBSCRIBER:
                     self._try_refused()  # what publishers had to wait for is perhaps over
@@ -286,19 +286,19 @@ class Segments:
         for role, state in member.states.items():
             if state is KeyState.OUT:
                 self._by_key.pop(member.keys[role], None)
-        if member.wanted is None and set(member.states.values()) == {KeyState.OUT}:
+        if member.intended is None and set(member.states.values()) == {KeyState.OUT}:
             self.members.pop(member.segment.code, None)
 
     def _superfluous(self, member: Member, role: Role) -> bool:
-        """A key is in the graph that ought not to be, and the other one is there if that is wanted."""
-        wanted = member.wanted
-        if wanted is role or member.states[role] is not KeyState.IN:
+        """A key is in the graph that ought not to be, and the other one is there if that is due."""
+        intended = member.intended
+        if intended is role or member.states[role] is not KeyState.IN:
             return False
-        return wanted is None or member.states[wanted] is KeyState.IN
+        return intended is None or member.states[intended] is KeyState.IN
 
     def _enter(self, member: Member, role: Role) -> bool:
         """The turn of a key to enter the graph."""
-        if not self._enabled or member.states[role] is not KeyState.QUEUED or member.wanted is not role:
+        if not self._enabled or member.states[role] is not KeyState.QUEUED or member.intended is not role:
             self._try_refused()
             return False
         if role is Role.PUBLISHER and self._refused[Role.SUBSCRIBER]:

@@ -224,7 +224,7 @@ class Outbox:
         for segment in segments:
             member = self.segments.get(segment)
             if member is None or (active := member.sends) is None:
-                member, active = None, self._wanted(route, segment, now)
+                member, active = None, self._sends_to(route, segment, now)
             elif active:
                 member.heard = now
                 member.publisher.used = True
@@ -258,7 +258,7 @@ class Outbox:
         member = self.segments.get(segment)
         return member if member is not None and member.ready else None
 
-    def _wanted(self, route: PublisherRoute, segment: Segment, now: float) -> bool:
+    def _sends_to(self, route: PublisherRoute, segment: Segment, now: float) -> bool:
         """Whether a message goes into a segment in which this node has no key that is ready."""
         if route.aggregate is None or not route.covers(segment):
             return True  # without a key nothing is known

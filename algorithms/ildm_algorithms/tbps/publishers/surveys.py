@@ -152,9 +152,9 @@ class Surveys:
         codes = [segment_of_filter(topic_filter).code for topic_filter in topic_filters]
         for segment in own:
             below = topics_below(segment.levels)
-            wanted = [code for code in codes if code in below]
-            if wanted:
-                self._told(segment.code, wanted)
+            known = [code for code in codes if code in below]
+            if known:
+                self._told(segment.code, known)
 
     def _told(self, code: bytes, codes: Sequence[bytes]) -> None:
         aggregate = self.aggregates.get(code)

@@ -26,7 +26,7 @@ class Clearing:
     """Waits until the broker keeps up.
 
     Args:
-        clear: lets it forget what a filter matches, as far as that is still not wanted.
+        clear: lets it forget what a filter matches, as far as nobody here subscribes to that.
     """
 
     def __init__(self, api: NodeApi, clear: Callable[[str], None]) -> None:
@@ -44,12 +44,12 @@ class Clearing:
         if established and self._waiting:
             self._look_later()
 
-    def unwanted(self, topic_filter: str) -> None:
+    def unsubscribed(self, topic_filter: str) -> None:
         """A filter has no local subscriber any more."""
         self._api.call_later(DELAY, self._when_it_keeps_up, topic_filter)
 
     def replaced(self, topic: str) -> None:
-        """What nobody here wants has taken the place of something older, which was not wanted either."""
+        """What nobody here subscribes to has taken the place of something older, neither subscribed to."""
         if self._away:
             self._wait(topic)
         else:

@@ -90,7 +90,7 @@ class RetainedQueries:
         self._pace = Pace(api, rate)
         self._question = 0
         self._questions: dict[str, int] = {}
-        """The latest of each filter that is wanted: one whose filter has gone and come back tells nothing."""
+        """The latest of each local filter: one whose filter has gone and come back tells nothing."""
         self.count = count
         self.responsible = responsible
         """Code of the segment in which this node is found as publisher of a topic."""
@@ -226,7 +226,7 @@ class RetainedQueries:
         return None
 
     def _member(self, topic_filter: str) -> Member | None:
-        """This node in the segment of a filter, if the filter is wanted here."""
+        """This node in the segment of a filter, if a local client subscribes to the filter."""
         member = self.segments.get(segment_of_filter(topic_filter))
         return member if member is not None and topic_filter in member.filters else None
 
@@ -298,20 +298,20 @@ class RetainedQueries:
         # keys may be cut, so the topics are looked up among them and not read from them
         own = {segment.code: key for key in keys if (segment := parse_key(key).segment) is not None}
 
-        def wanted(topic: str, stamp: Stamp) -> bool:
+        def requested(topic: str, stamp: Stamp) -> bool:
             key = own.get(Segment.exact(topic).code)
             if self._own(stamp):
                 return key is not None or self.responsible(topic) in own
             return key is not None and self._volunteers(key, asker)
 
-        self._scan(topic_filter, self._answer(asker, topic_filter, None, wanted))
+        self._scan(topic_filter, self._answer(asker, topic_filter, None, requested))
 
     def _answer(
-        self, asker: Peer, topic_filter: str, complete: bool | None, wanted: Callable[[str, Stamp], bool]
+        self, asker: Peer, topic_filter: str, complete: bool | None, requested: Callable[[str, Stamp], bool]
     ) -> Iterator[None]:
-        """Find what is wanted of a filter, the newest if it is too much, and send it, the oldest first."""
+        """Find what is requested of a filter, the newest if it is too much, and send it, the oldest first."""
         newest: list[tuple[Stamp, str]] = []
-        yield from self._newest(topic_filter, wanted, newest)
+        yield from self._newest(topic_filter, requested, newest)
         if not newest and complete is None:
             return
         batch: list[bytes] = []
@@ -333,14 +333,14 @@ class RetainedQueries:
         self.graph.tell(asker, Answer(topic_filter, complete, batch).encode())
 
     def _newest(
-        self, topic_filter: str, wanted: Callable[[str, Stamp], bool], newest: list[tuple[Stamp, str]]
+        self, topic_filter: str, requested: Callable[[str, Stamp], bool], newest: list[tuple[Stamp, str]]
     ) -> Iterator[None]:
-        """Gather in a heap what is wanted of a filter, ``max_answers`` at most."""
+        """Gather in a heap what is requested of a filter, ``max_answers`` at most."""
         cut = False
         for found in self._matching(topic_filter):
             if found is None:
                 yield
-            elif wanted(*found) and not (self._own(found[1]) and self.unwritten(found[0])):
+            elif requested(*found) and not (self._own(found[1]) and self.unwritten(found[0])):
                 heapq.heappush(newest, (found[1], found[0]))
                 if len(newest) > self.max_answers:
                     cut = True
@@ -400,7 +400,7 @@ class RetainedQueries:
             self._query(topic_filter, self._questions[topic_filter])
 
     def _take_retained(self, message: Publish) -> None:
-        """Give the local broker a message of an answer, if it is wanted and news."""
+        """Give the local broker a message of an answer, if clients subscribe to it and it is news."""
         stamp = Stamp.of(message)
         if stamp is None or not self.interest.match(message.topic):
             return
@@ -458,13 +458,13 @@ class RetainedQueries:
         message = self.known(topic)
         return message is not None and (bool(message.payload) or self._entered_here(message))
 
-    def unwanted(self, topic_filter: str) -> None:
+    def unsubscribed(self, topic_filter: str) -> None:
         """A filter has no local subscriber any more."""
         self._questions.pop(topic_filter, None)
-        self.clearing.unwanted(topic_filter)
+        self.clearing.unsubscribed(topic_filter)
 
     def clear(self, topic_filter: str) -> None:
-        """Delete in the local broker what entered elsewhere and is not wanted here."""
+        """Delete in the local broker what entered elsewhere and nobody here subscribes to."""
         self._scan(topic_filter, self._clear(topic_filter))
 
     def _clear(self, topic_filter: str) -> Iterator[None]:

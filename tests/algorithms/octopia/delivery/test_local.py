@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from ildm.mqtt import Publish
 from ildm_algorithms.octopia.content.content import ContentFilter, Value, parse
 from ildm_algorithms.octopia.content.rules import AccessRule, refusal
-from ildm_algorithms.octopia.delivery.local import ContentConfig, LocalFilters, Wanted
+from ildm_algorithms.octopia.delivery.local import ContentConfig, InterestChange, LocalFilters
 
 
 class Local:
@@ -44,7 +44,7 @@ def content(topic_filter: str, text: str = "") -> ContentFilter:
 def test_a_filter_with_an_expression(local: Local) -> None:
     filters = local.filters
     wanted = filters.change("filter/price>80&sym=IBM/stock/#", 1)
-    assert wanted == Wanted(content("stock/#", "price>80&sym=IBM"), 1)
+    assert wanted == InterestChange(content("stock/#", "price>80&sym=IBM"), 1)
     assert filters.expressions == 1
     assert local.copies("stock/nyse", {"price": 81.0, "sym": "IBM"}) == [
         ("filter/price>80&sym=IBM/stock/nyse", 1)
@@ -55,14 +55,16 @@ def test_a_filter_with_an_expression(local: Local) -> None:
     assert local.copies("stock/nyse", {"price": 79.0, "sym": "IBM"}) == []
     assert local.copies("other", {"price": 81.0, "sym": "IBM"}) == []
     gone = filters.change("filter/price>80&sym=IBM/stock/#", None)
-    assert gone == Wanted(content("stock/#", "price>80&sym=IBM"), None)
+    assert gone == InterestChange(content("stock/#", "price>80&sym=IBM"), None)
     assert local.copies("stock/nyse", {"price": 81.0, "sym": "IBM"}) == []
     assert list(filters) == []
 
 
 def test_names_and_escapes(local: Local) -> None:
-    assert local.filters.change("filter/hot/a/+", 0) == Wanted(content("a/+", "price>80"), 0)
-    assert local.filters.change("filter/hot&t%2Eu=%2F/#", 0) == Wanted(content("#", "price>80&t%2Eu='/'"), 0)
+    assert local.filters.change("filter/hot/a/+", 0) == InterestChange(content("a/+", "price>80"), 0)
+    assert local.filters.change("filter/hot&t%2Eu=%2F/#", 0) == InterestChange(
+        content("#", "price>80&t%2Eu='/'"), 0
+    )
     assert local.copies("a/b", {"price": 90.0, "t.u": "/"}) == [
         ("filter/hot&t%2Eu=%2F/a/b", 0),
         ("filter/hot/a/b", 0),
@@ -72,18 +74,18 @@ def test_names_and_escapes(local: Local) -> None:
 def test_two_texts_of_one_expression_are_two_topics_and_one_filter(local: Local) -> None:
     filters = local.filters
     expected = content("s/#", "price>80")
-    assert filters.change("filter/hot/s/#", 1) == Wanted(expected, 1)
+    assert filters.change("filter/hot/s/#", 1) == InterestChange(expected, 1)
     assert filters.change("filter/price>80/s/#", 0) is None
-    assert filters.change("filter/price > 80/s/#", 2) == Wanted(expected, 2)
+    assert filters.change("filter/price > 80/s/#", 2) == InterestChange(expected, 2)
     assert local.copies("s/x", {"price": 90.0}) == [
         ("filter/hot/s/x", 1),
         ("filter/price > 80/s/x", 2),
         ("filter/price>80/s/x", 0),
     ]
-    assert filters.change("filter/price > 80/s/#", None) == Wanted(expected, 1)
+    assert filters.change("filter/price > 80/s/#", None) == InterestChange(expected, 1)
     assert filters.change("filter/price>80/s/#", None) is None
-    assert filters.change("filter/hot/s/#", 0) == Wanted(expected, 0)
-    assert filters.change("filter/hot/s/#", None) == Wanted(expected, None)
+    assert filters.change("filter/hot/s/#", 0) == InterestChange(expected, 0)
+    assert filters.change("filter/hot/s/#", None) == InterestChange(expected, None)
     assert filters.change("filter/hot/s/#", None) is None
 
 
@@ -94,13 +96,13 @@ def test_overlapping_filters_with_one_expression_give_one_copy(local: Local) -> 
 
 
 def test_ordinary_subscriptions_go_on_beside_it(local: Local) -> None:
-    assert local.filters.change("s/#", 1) == Wanted(content("s/#"), 1)
+    assert local.filters.change("s/#", 1) == InterestChange(content("s/#"), 1)
     local.filters.change("filter/hot/s/#", 1)
     assert local.copies("s/x", {"price": 90.0}) == [("filter/hot/s/x", 1), ("s/x", 1)]
     assert local.copies("s/x", {"price": 90.0}, plain=False) == [("filter/hot/s/x", 1)]
     assert local.copies("s/x", {}) == [("s/x", 1)]
     assert dict(local.filters) == {content("s/#"): 1, content("s/#", "price>80"): 1}
-    assert local.filters.change("s/#", None) == Wanted(content("s/#"), None)
+    assert local.filters.change("s/#", None) == InterestChange(content("s/#"), None)
     assert local.copies("s/x", {}) == []
 
 
@@ -109,10 +111,10 @@ def test_what_is_below_the_root_does_not_cross(local: Local) -> None:
         assert local.filters.admit(topic_filter) is None
         assert local.filters.change(topic_filter, 1) is None
         assert local.filters.change(topic_filter, None) is None
-    assert local.filters.change("#", 1) == Wanted(content("#"), 1)
+    assert local.filters.change("#", 1) == InterestChange(content("#"), 1)
     assert local.copies("filter/hot/s/x", {"price": 90.0}) == []
     assert local.copies("filters/x", {}) == [("filters/x", 1)]
-    assert local.filters.change("filter", 1) == Wanted(content("filter"), 1)
+    assert local.filters.change("filter", 1) == InterestChange(content("filter"), 1)
     assert local.counted == []
 
 
@@ -164,7 +166,7 @@ def test_a_node_has_so_many_filters_with_expressions() -> None:
     assert why == "there are 2 filters with expressions already"
     assert local.filters.change("filter/a=3/s", 1) is None
     assert local.filters.admit("filter/a=1/s") is None
-    assert local.filters.change("filter/a=1/s", 2) == Wanted(content("s", "a=1"), 2)
+    assert local.filters.change("filter/a=1/s", 2) == InterestChange(content("s", "a=1"), 2)
     assert local.filters.change("plain/#", 2)
     local.filters.change("filter/a=0/s", None)
     assert local.filters.admit("filter/a=3/s") is None
@@ -192,8 +194,8 @@ def test_one_filter_alone(local: Local) -> None:
 
 def test_another_root() -> None:
     local = Local(root="where/content")
-    assert local.filters.change("where/content/a=1/s", 1) == Wanted(content("s", "a=1"), 1)
-    assert local.filters.change("filter/a=1/s", 1) == Wanted(content("filter/a=1/s"), 1)
+    assert local.filters.change("where/content/a=1/s", 1) == InterestChange(content("s", "a=1"), 1)
+    assert local.filters.change("filter/a=1/s", 1) == InterestChange(content("filter/a=1/s"), 1)
     assert local.copies("s", {"a": 1.0}) == [("where/content/a=1/s", 1)]
 
 

@@ -105,7 +105,7 @@ def test_clients_that_are_away_are_remembered_in_bounds(monkeypatch: pytest.Monk
     held.away("unknown")
     assert [held.count(client) for client in ("a", "b", "c")] == [0, 1, 1]
     assert held.hold("b", "filter/a=2/s", MOST)
-    held.unwanted("filter/a=1/s")
+    held.unsubscribed("filter/a=1/s")
     assert [held.count(client) for client in ("a", "b", "c")] == [0, 1, 0]
     held.ended("b")
     assert held.hold("b", "filter/a=2/s", 0) is False

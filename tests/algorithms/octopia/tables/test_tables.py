@@ -58,14 +58,14 @@ def test_until_a_cluster_has_answered_it_may_want_all() -> None:
     clt = Clt(prt, [1, 2])
     clt.advertise(7, content(TOPIC))
     assert clt.bits(7) == {1: None, 2: None}
-    assert clt.wanted(TOPIC, dict) == {1, 2}
+    assert clt.clusters_of(TOPIC, dict) == {1, 2}
     assert clt.answered(1, CivUnset((7,))) == []
-    assert clt.wanted(TOPIC, dict) == {2}
+    assert clt.clusters_of(TOPIC, dict) == {2}
     clt.answered(2, CivSet((7,)))
     clt.forget_cluster(1)
     assert clt.bits(7) == {1: None, 2: True}
-    assert clt.wanted(TOPIC, dict) == {1, 2}
-    assert clt.wanted("stock/other", dict) is None
+    assert clt.clusters_of(TOPIC, dict) == {1, 2}
+    assert clt.clusters_of("stock/other", dict) is None
 
 
 def test_answers_about_what_is_not_advertised_are_named() -> None:

@@ -19,10 +19,10 @@ def clearing_of() -> tuple[Any, Clearing, list[str]]:
     return api, clearing, cleared
 
 
-def test_what_is_unwanted_goes_a_second_later() -> None:
+def test_what_nobody_subscribes_to_goes_a_second_later() -> None:
     api, clearing, cleared = clearing_of()
     clearing.session(established=True)
-    clearing.unwanted("a/#")
+    clearing.unsubscribed("a/#")
     assert cleared == []
     api.run(1.5)
     assert cleared == ["a/#"]
@@ -33,7 +33,7 @@ def test_what_is_unwanted_goes_a_second_later() -> None:
 def test_while_the_broker_is_away_nothing_goes() -> None:
     api, clearing, cleared = clearing_of()
     clearing.session(established=True)
-    clearing.unwanted("a/#")
+    clearing.unsubscribed("a/#")
     clearing.session(established=False)
     clearing.replaced("b")
     api.run(10)
@@ -56,7 +56,7 @@ def test_nor_while_it_is_behind() -> None:
     api, clearing, cleared = clearing_of()
     clearing.session(established=True)
     api.injections = Injections(5, 3)
-    clearing.unwanted("a/#")
+    clearing.unsubscribed("a/#")
     api.run(10)
     assert cleared == []
     api.injections = Injections(6, 6)
@@ -69,7 +69,7 @@ def test_what_waits_is_bounded() -> None:
     clearing.session(established=True)
     clearing.session(established=False)
     for number in range(WAITING + 3):
-        clearing.unwanted(f"t/{number}")
+        clearing.unsubscribed(f"t/{number}")
     api.run(2)
     assert cleared == [f"t/{number}" for number in range(WAITING, WAITING + 3)]
 

@@ -190,4 +190,4 @@ def _known(node: SimNode) -> int:
         found |= {ref.key for ref in graph.learned(EVERYTHING)}
         return len(found - own)
     assert isinstance(plugin, SubscriptionFlooding)
-    return len(plugin.wanted)
+    return len(plugin.interest)
