@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar
 
 from ildm.api.node import Link, Route
 from ildm.api.overlay import MessageTrace, OverlayView
@@ -13,6 +14,10 @@ from ildm.mqtt import Publish
 
 class Algorithm(Plugin[Options_co]):
     """What both kinds have in common; inherit from :class:`TreeAlgorithm` or :class:`OverlayAlgorithm`."""
+
+    wire: ClassVar[tuple[int, int]] = (1, 1)
+    """Lowest and highest version of its own messages that the algorithm reads. A neighbour that has none of
+    them is refused; what another one reads is in :attr:`Link.wire`."""
 
     def on_link_up(self, link: Link) -> None:
         """A neighbour has joined the cooperation; ``link`` is among :attr:`NodeApi.links` now.

@@ -63,6 +63,11 @@ class Link(Protocol):
         """
 
     @property
+    def wire(self) -> tuple[int, int]:
+        """Lowest and highest version of the algorithm's own messages that the neighbour reads
+        (:attr:`Algorithm.wire`). It gets what both know; data that others pass on for it may be older."""
+
+    @property
     def sessions(self) -> Sequence[Session]: ...
 
     @property

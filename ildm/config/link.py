@@ -5,13 +5,40 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
 from ildm.address import Address
 from ildm.config.errors import ConfigError
 from ildm.config.rules import DialedNeighbor, RulesOfNeighbors, TopicRule, TopicRules
 from ildm.config.section import IN_SECONDS, Bytes, Seconds, Section
 from ildm.config.transports import LinkAddress, LinkTls
+from ildm.core.link.features import FEATURES
+from ildm.core.link.versions import PROTOCOLS
+
+
+class ProtocolConfig(Section):
+    """Versions of the link protocol."""
+
+    lowest: Annotated[int, Field(ge=PROTOCOLS.low, le=PROTOCOLS.high)] = PROTOCOLS.low
+    """The lowest that a neighbour may speak. 3: all that two nodes say to each other is proven by the
+    secret; 2: nodes of release 0.2 are taken as well."""
+
+
+class FeaturesConfig(Section):
+    """What links can do beyond the protocol, where both ends have it."""
+
+    disabled: list[str] = []
+    """Names of features to do without, while a fault is looked for."""
+
+    @field_validator("disabled")
+    @classmethod
+    def _known(cls, disabled: list[str]) -> list[str]:
+        known = [each.name for each in FEATURES]
+        for name in disabled:
+            if name not in known:
+                raise ValueError(f"there is no feature {name[:40]!r}, only {', '.join(known) or 'none'}")
+        return disabled
+
 
 NOTHING = TopicRule(deny=["#"])
 
@@ -39,6 +66,10 @@ class LinkConfig(Section):
     """Needed to listen for links on an address other than loopback without a secret or TLS."""
     tls: LinkTls | None = None
     """Needed with mqtts, here and at neighbours."""
+    protocol: ProtocolConfig = ProtocolConfig()
+    """Which neighbours are taken, by the version of the link protocol that they speak."""
+    features: FeaturesConfig = FeaturesConfig()
+    """What links do beyond the protocol where both ends can."""
     sessions: Annotated[int, Field(ge=1, le=64)] = 1
     """TCP connections per link, and injection sessions to the local broker (thesis 5.4.1)."""
     round_robin: Literal["publisher", "message"] = "publisher"

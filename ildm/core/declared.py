@@ -27,6 +27,7 @@ REFUSALS = (
     "algorithm",
     "certificate",
     "copied-id",
+    "downgrade",
     "duplicate",
     "limit",
     "own-id",

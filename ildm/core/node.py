@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ildm.api import OverlayAlgorithm, PluginError, Stamp, TreeAlgorithm
+from ildm.api import Algorithm, OverlayAlgorithm, PluginError, Stamp, TreeAlgorithm
 from ildm.config import refuse_site_rules
 from ildm.core.broker.broker_choice import BrokerChoice
 from ildm.core.broker.injection import Injector
@@ -20,6 +20,7 @@ from ildm.core.host.plugin_state import saved_states
 from ildm.core.link.link_store import LinkStore
 from ildm.core.link.manager import LinkManager
 from ildm.core.link.parts import LinkParts
+from ildm.core.link.versions import FIRST
 from ildm.core.local.admission import Admission
 from ildm.core.local.bans import Bans
 from ildm.core.local.client_session import ClientSession
@@ -72,8 +73,10 @@ class Node(ClientEvents):
         link_secret: str | None = None,
         spool: Spool | None = None,
         counters: Counters | None = None,
+        release: str = "",
     ) -> None:
         self.config = config
+        self.release = release
         self.driver = driver
         self.store = store
         self.node_id = node_id
@@ -99,8 +102,9 @@ class Node(ClientEvents):
         """What survives this node of messages that cross; None: nothing does."""
         if spool is not None and plugins.algorithm is not None:
             self.custody = Custody(driver, spool, self.counters, config.spool, node_id, self.calendar)
-        chosen = plugins.algorithm.plugin if plugins.algorithm else TreeAlgorithm
+        chosen: type[Any] = plugins.algorithm.plugin if plugins.algorithm else TreeAlgorithm
         self.has_overlay = issubclass(chosen, OverlayAlgorithm)
+        self.wire = chosen.wire if issubclass(chosen, Algorithm) else FIRST
         limits = config.limits
         self.dispatch = Dispatch(driver, self.counters, limits.hook_warn, limits.decision_timeout)
         expiry = config.link.expiry
@@ -191,6 +195,8 @@ class Node(ClientEvents):
             node_id=self.node_id,
             boot=self.boot,
             algorithm=self.algorithm_name or "",
+            wire=self.wire,
+            release=self.release,
             has_overlay=self.has_overlay,
             driver=self.driver,
             config=self.config.link,

@@ -8,7 +8,7 @@ import secrets
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ildm import compiled
+from ildm import __version__, compiled
 from ildm.admin.server import AdminServer
 from ildm.config import Config, ConfigError, parse_address
 from ildm.core.counters import Counters
@@ -149,6 +149,7 @@ class NodeServer:
             link_secret=self.secrets.link_secret,
             spool=self.spool,
             counters=counters,
+            release=__version__,
         )
         self.bound_clients()
 

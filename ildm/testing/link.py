@@ -109,6 +109,7 @@ class SimLink:
         "stalled",
         "under_way",
         "up",
+        "wire",
     )
 
     def __init__(self, here: SimNode, peer: Peer, dialed: bool, introducer: bool, sessions: int) -> None:
@@ -118,6 +119,8 @@ class SimLink:
         self.delay = here.network.model.delay_between(here.node_id, peer.node_id)
         self.dialed = dialed
         self.introducer = introducer
+        self.wire = (1, 1)
+        """What the neighbour's algorithm reads; a test may set it."""
         self.up = False
         self.interest: dict[str, int] = {}
         self.announced: dict[str, int] = {}

@@ -34,7 +34,7 @@ class Wire:
         connection.settimeout(WAIT)
         self._connection = connection
         self._framer = Framer(1 << 20)
-        self._packets: list[Any] = []
+        self._frames: list[bytes] = []
         self.sent: list[bytes] = []
 
     def send(self, data: bytes) -> None:
@@ -43,23 +43,28 @@ class Wire:
 
     def packet(self) -> Any:
         """The next one; None when the connection has been ended."""
-        while not self._packets:
+        frame = self.frame()
+        return None if frame is None else decode(frame, Version.V5)
+
+    def frame(self) -> bytes | None:
+        """The bytes of the same."""
+        while not self._frames:
             try:
                 data = self._connection.recv(4096)
             except (ConnectionError, ssl.SSLError):
                 return None
             if not data:
                 return None
-            self._packets += [decode(frame, Version.V5) for frame in self._framer.feed(data)]
-        return self._packets.pop(0)
+            self._frames += self._framer.feed(data)
+        return self._frames.pop(0)
 
     def meet(self, handshake: Handshake) -> Accepted | Refusal:
         """Carry a handshake on to its end."""
         while handshake.outcome is None:
-            packet = self.packet()
-            if packet is None:
+            frame = self.frame()
+            if frame is None:
                 return NONE
-            self.send(handshake.receive(packet))
+            self.send(handshake.receive(decode(frame, Version.V5), frame))
         return handshake.outcome
 
 
@@ -71,17 +76,19 @@ def dial(
     said: str | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> tuple[Accepted | Refusal, list[bytes]]:
-    """How a node takes one that calls itself ``said`` and can prove to be ``node_id``; what that has sent."""
+    """How a node takes one that proves to be ``node_id``; what that has sent.
+
+    ``said``: what it calls itself on the wire, a name of the same length.
+    """
     with socket.create_connection(("127.0.0.1", port), WAIT) as plain:
         connection = plain
         try:
             if tls is not None:
                 connection = tls.wrap_socket(plain)
             wire = Wire(connection)
-            handshake = DialerHandshake(
-                terms(node_id, secret), hello(said or node_id), bytes(NONCE), lambda _: None
-            )
-            wire.send(handshake.start())
+            handshake = DialerHandshake(terms(node_id, secret), hello(node_id), bytes(NONCE), lambda _: None)
+            connect = handshake.start()
+            wire.send(connect.replace(node_id.encode(), (said or node_id).encode()))
             return wire.meet(handshake), wire.sent
         except (ConnectionError, ssl.SSLError):
             return NONE, []

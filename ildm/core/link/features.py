@@ -33,9 +33,9 @@ FEATURES: tuple[Feature, ...] = ()
 """All that this code knows."""
 
 
-def offered(off: Collection[str] = ()) -> frozenset[str]:
-    """The features that a node names, without those that its administrator has switched off."""
-    return frozenset(each.name for each in FEATURES if each.name not in off and each.usable())
+def offered(disabled: Collection[str] = ()) -> frozenset[str]:
+    """The features that a node names, without those that its administrator has disabled."""
+    return frozenset(each.name for each in FEATURES if each.name not in disabled and each.usable())
 
 
 def encoded(features: Collection[str]) -> str:

@@ -2,10 +2,16 @@
 
 The dialer's CONNECT carries its *hello* and a nonce (enhanced authentication, MQTT 5 section 4.12).
 With a link secret the acceptor answers AUTH with its own nonce, the dialer AUTH with its proof, and the
-acceptor CONNACK with its own: HMAC-SHA-256 over both nonces, both identifiers and the role, so neither a
-recorded proof nor one's own is worth anything. The secret itself never travels, and whoever merely
-connects to a node learns nothing to try guesses on. Who makes a node connect to it does get a proof; that a
-guess on it costs much work, and that secrets are long, is what then protects the link.
+acceptor CONNACK with its own. The secret itself never travels, and whoever merely connects to a node learns
+nothing to try guesses on. Who makes a node connect to it does get a proof; that a guess on it costs much
+work, and that secrets are long, is what then protects the link.
+
+A proof is an HMAC-SHA-256 over the role and all that was said before, byte by byte. That holds the nonces, so
+neither a recorded proof nor one's own is worth anything, and it holds every fact of the hellos. The
+acceptor's proof are the last bytes of its CONNACK and covers all bytes before them. In protocol 2 a proof
+covers only the role, both nonces and both identifiers. Somebody between two nodes could try to make them talk
+protocol 2. The dialer's nonce therefore bears a mark (:func:`~ildm.core.link.hello.marked`), and the acceptor
+knows what it has said itself: it refuses the kind ``downgrade`` of a handshake.
 
 Both halves are machines without a socket: packets go in, bytes to send and at last an outcome come out.
 
@@ -23,6 +29,7 @@ ENDED               refused                                              refused
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -30,7 +37,20 @@ from enum import Enum
 from typing import NamedTuple
 
 from ildm.core.link.features import NONE
-from ildm.core.link.hello import METHOD, NONCE, Hello, Refusal, other_protocol, proof, proof_holds
+from ildm.core.link.hello import (
+    METHOD,
+    NONCE,
+    PROOF,
+    Hello,
+    Refusal,
+    agreed,
+    marked,
+    proof,
+    proof_holds,
+    said_in,
+    transcript_proof,
+)
+from ildm.core.link.versions import PROTOCOLS, RANGES, Range
 from ildm.mqtt import (
     Auth,
     ConnAck,
@@ -41,6 +61,12 @@ from ildm.mqtt import (
     ProtocolViolation,
     ReasonCode,
     Version,
+)
+
+DOWNGRADE = Refusal(
+    "downgrade",
+    "both nodes have a later link protocol than the handshake says: somebody alters it on its way",
+    ReasonCode.NOT_AUTHORIZED,
 )
 
 
@@ -71,6 +97,8 @@ class Terms:
     former: bytes | None = None
     """The key before this one, for as long as neighbours may not have the new one yet: it is taken from who
     dials, and answered with the same."""
+    protocols: Range = PROTOCOLS
+    """Versions of the link protocol that are taken."""
 
     def dialing(self, *, former: bool) -> Terms:
         """Those for a dial with the key before this one, if there still is one, or with this one."""
@@ -89,6 +117,8 @@ class Accepted(NamedTuple):
     """Messages that may be under way to the neighbour."""
     packet_size: int
     """Bytes of the largest packet the neighbour takes."""
+    protocol: int = PROTOCOLS.high
+    """The highest that both ends have."""
     features: frozenset[str] = NONE
     """Those that both ends have named."""
 
@@ -105,12 +135,16 @@ class Handshake(ABC):
         self.outcome: Accepted | Refusal | None = None
         self.far = ""
         """What the other side calls itself; proven only once the handshake is established."""
+        self.protocol = PROTOCOLS.low
+        """The one that both ends have, as far as this end knows by now."""
         self._nonces = b""
         self._binding = binding
+        self._transcript = hashlib.sha256()
+        """Of the bytes in both directions, as far as proofs cover them."""
 
     @abstractmethod
-    def receive(self, packet: Packet) -> bytes:
-        """Take a packet; answers what is to be sent.
+    def receive(self, packet: Packet, frame: bytes) -> bytes:
+        """Take a packet, which was decoded from ``frame``; answers what is to be sent.
 
         Raises:
             ProtocolViolation: it cannot come now, or is incomplete.
@@ -122,8 +156,14 @@ class Handshake(ABC):
             hello,
             int(properties.get(Property.RECEIVE_MAXIMUM, 65535)),
             int(properties.get(Property.MAXIMUM_PACKET_SIZE, 1 << 28)),
+            self.protocol,
             hello.features & own.features,
         )
+
+    def _proof(self, key: bytes, role: str, dialer: str, acceptor: str, protocol: int) -> bytes:
+        if protocol < RANGES:
+            return proof(key, role, self._nonces + self._binding, dialer, acceptor)
+        return transcript_proof(key, role, self._binding + self._transcript.digest())
 
     def _refuse(self, refusal: Refusal) -> None:
         self.phase = Phase.ENDED
@@ -156,6 +196,8 @@ class DialerHandshake(Handshake):
     def start(self) -> bytes:
         """The connection is made."""
         terms = self.terms
+        if terms.key is not None and self.hello.protocols.high >= RANGES:
+            self._nonces = marked(terms.key, self._nonces)
         self.phase = Phase.AWAITING_AUTH if terms.key is not None else Phase.AWAITING_CONNACK
         properties = terms.properties()
         properties[Property.USER_PROPERTY] = self.hello.properties()
@@ -168,18 +210,19 @@ class DialerHandshake(Handshake):
             clean_start=True,
             keep_alive=terms.keep_alive,
             properties=properties,
-        )
-        return connect.encode(Version.V5)
+        ).encode(Version.V5)
+        self._transcript.update(connect)
+        return connect
 
-    def receive(self, packet: Packet) -> bytes:
+    def receive(self, packet: Packet, frame: bytes) -> bytes:
         if isinstance(packet, Auth) and self.phase is Phase.AWAITING_AUTH:
-            return self._challenged(packet)
+            return self._challenged(packet, frame)
         if not isinstance(packet, ConnAck):
             raise _unexpected(packet)
-        self._answered(packet)
+        self._answered(packet, frame)
         return b""
 
-    def _challenged(self, packet: Auth) -> bytes:
+    def _challenged(self, packet: Auth, frame: bytes) -> bytes:
         key = self.terms.key
         assert key is not None
         given = packet.properties.get(Property.AUTHENTICATION_DATA)
@@ -187,20 +230,33 @@ class DialerHandshake(Handshake):
         if not isinstance(given, bytes) or len(given) != NONCE:
             raise ProtocolViolation("AUTH without a nonce", clause="MQTT-4.12.0-1")
         self._nonces += given
+        self._transcript.update(frame)
         self.far = said.get("node", "")
+        # a node of an earlier protocol does not say which it has
+        common = agreed({"ildm": str(RANGES - 1), **said}, self.hello.protocols, self.terms.node_id)
+        if isinstance(common, Refusal):
+            self._refuse(common)
+            return b""
+        self.protocol = common
         self.phase = Phase.AWAITING_CONNACK
-        return _auth(proof(key, "dialer", self._nonces + self._binding, self.terms.node_id, self.far))
+        answer = _auth(self._proof(key, "dialer", self.terms.node_id, self.far, common))
+        self._transcript.update(answer)
+        return answer
 
-    def _answered(self, packet: ConnAck) -> None:
+    def _answered(self, packet: ConnAck, frame: bytes) -> None:
         if packet.reason_code != 0:
             self._refuse(Refusal.parse(packet))
             return
-        refusal = other_protocol(packet.properties, self.terms.node_id)
-        if refusal is not None:
-            self._refuse(refusal)
+        common = agreed(said_in(packet.properties), self.hello.protocols, self.terms.node_id)
+        if isinstance(common, Refusal):
+            self._refuse(common)
             return
-        hello = Hello.parse(packet.properties)
-        if not self._proves_secret(packet, hello):
+        if self.phase is Phase.AWAITING_CONNACK and self.terms.key is not None and common != self.protocol:
+            self._refuse(DOWNGRADE)
+            return
+        self.protocol = common
+        hello = Hello.parse(packet.properties, common)
+        if not self._proves_secret(packet, frame, hello):
             text = "the neighbour did not prove the link secret"
             self._refuse(Refusal("secret", text, ReasonCode.NOT_AUTHORIZED))
             return
@@ -211,16 +267,18 @@ class DialerHandshake(Handshake):
         self.far = hello.node
         self._establish(hello, self.hello, packet.properties)
 
-    def _proves_secret(self, packet: ConnAck, hello: Hello) -> bool:
+    def _proves_secret(self, packet: ConnAck, frame: bytes, hello: Hello) -> bool:
         key = self.terms.key
         if key is None:
             return True
         given = packet.properties.get(Property.AUTHENTICATION_DATA)
-        expected = proof(key, "acceptor", self._nonces + self._binding, self.terms.node_id, hello.node)
+        self._transcript.update(frame[:-PROOF])
+        expected = self._proof(key, "acceptor", self.terms.node_id, hello.node, self.protocol)
         return (
             self.phase is Phase.AWAITING_CONNACK
             and hello.node == self.far
             and isinstance(given, bytes)
+            and (self.protocol < RANGES or frame.endswith(given))
             and proof_holds(given, expected)
         )
 
@@ -245,21 +303,23 @@ class AcceptorHandshake(Handshake):
         self._key = terms.key
         self._allowed: Properties = {}
 
-    def receive(self, packet: Packet) -> bytes:
+    def receive(self, packet: Packet, frame: bytes) -> bytes:
         if self.phase is Phase.AWAITING_CONNECT:
             if not isinstance(packet, Connect):
                 raise ProtocolViolation("the first packet is not CONNECT", clause="MQTT-3.1.0-1")
-            return self._introduced(packet)
+            return self._introduced(packet, frame)
         if not isinstance(packet, Auth) or self.phase is not Phase.AWAITING_AUTH:
             raise _unexpected(packet)
-        return self._proven(packet)
+        return self._proven(packet, frame)
 
-    def _introduced(self, packet: Connect) -> bytes:
+    def _introduced(self, packet: Connect, frame: bytes) -> bytes:
         self.far = dict(packet.properties.get(Property.USER_PROPERTY, ())).get("node", "")[:64]
-        refusal = other_protocol(packet.properties, self.terms.node_id)
-        if refusal is not None:
-            return self._turn_away(refusal)
-        hello = self.hello = Hello.parse(packet.properties)
+        common = agreed(said_in(packet.properties), self.terms.protocols, self.terms.node_id)
+        if isinstance(common, Refusal):
+            return self._turn_away(common)
+        self.protocol = common
+        self._transcript.update(frame)
+        hello = self.hello = Hello.parse(packet.properties, common)
         self._allowed = packet.properties
         if self.terms.key is None:
             return self._decide(hello)
@@ -269,37 +329,55 @@ class AcceptorHandshake(Handshake):
             return self._turn_away(Refusal("secret", text, ReasonCode.BAD_AUTHENTICATION_METHOD))
         if len(nonce) != NONCE:
             raise ProtocolViolation("nonce of a wrong size", clause="MQTT-4.12.0-1")
+        ranges = self.terms.protocols.high >= RANGES
+        if ranges and common < RANGES and any(proof_holds(nonce, marked(key, nonce)) for key in self._keys):
+            return self._turn_away(DOWNGRADE)
         self._nonces = nonce + self._own
         self.phase = Phase.AWAITING_AUTH
-        return _auth(self._own, [("node", self.terms.node_id)])
+        said = [("node", self.terms.node_id), ("protocol", str(self.terms.protocols))]
+        challenge = _auth(self._own, said)
+        self._transcript.update(challenge)
+        return challenge
 
-    def _proven(self, packet: Auth) -> bytes:
+    @property
+    def _keys(self) -> list[bytes]:
+        """Those that a dialer may have."""
+        return [key for key in (self.terms.key, self.terms.former) if key is not None]
+
+    def _proven(self, packet: Auth, frame: bytes) -> bytes:
         hello = self.hello
         assert hello is not None
         given = packet.properties.get(Property.AUTHENTICATION_DATA)
-        for key in (self.terms.key, self.terms.former):
-            if key is None or not isinstance(given, bytes):
-                continue
-            expected = proof(key, "dialer", self._nonces + self._binding, hello.node, self.terms.node_id)
-            if proof_holds(given, expected):
+        names = hello.node, self.terms.node_id
+        for key in self._keys:
+            if not isinstance(given, bytes):
+                break
+            if proof_holds(given, self._proof(key, "dialer", *names, self.protocol)):
                 self._key = key
+                self._transcript.update(frame)
                 return self._decide(hello)
+            if self.protocol >= RANGES and proof_holds(given, self._proof(key, "dialer", *names, RANGES - 1)):
+                return self._turn_away(DOWNGRADE)
         return self._turn_away(Refusal("secret", "wrong link secret", ReasonCode.NOT_AUTHORIZED))
 
     def _decide(self, hello: Hello) -> bytes:
         answer = self._judge(hello)
         if isinstance(answer, Refusal):
             return self._turn_away(answer)
+        answer = replace(answer, protocols=self.terms.protocols)  # a reload may have come in between
         properties = self.terms.properties()
         properties[Property.USER_PROPERTY] = answer.properties()
         key = self._key
         if key is not None:
             properties[Property.AUTHENTICATION_METHOD] = METHOD
-            properties[Property.AUTHENTICATION_DATA] = proof(
-                key, "acceptor", self._nonces + self._binding, hello.node, self.terms.node_id
-            )
+            properties[Property.AUTHENTICATION_DATA] = bytes(PROOF)
         self._establish(replace(hello, age=answer.age), answer, self._allowed)
-        return ConnAck(session_present=False, reason_code=0, properties=properties).encode(Version.V5)
+        answered = ConnAck(session_present=False, reason_code=0, properties=properties).encode(Version.V5)
+        if key is None:
+            return answered
+        covered = answered[:-PROOF]
+        self._transcript.update(covered)
+        return covered + self._proof(key, "acceptor", hello.node, self.terms.node_id, self.protocol)
 
     def _turn_away(self, refusal: Refusal) -> bytes:
         self._refuse(refusal)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ildm.api import Unreachable
 from ildm.core.link.features import NONE, decoded, encoded
+from ildm.core.link.versions import FIRST, PROTOCOLS, RANGES, Range
 from ildm.mqtt import (
     ConnAck,
     Properties,
@@ -19,16 +21,20 @@ from ildm.mqtt import (
     Version,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 METHOD = "ILDM-HMAC-SHA256"
-PROTOCOL = "2"
-"""Version of what nodes say to each other; both ends of a link need the same."""
 STRETCH = 100_000
 """Rounds of PBKDF2: what a guess of the secret costs somebody who has collected a proof."""
 NONCE = 16
+PROOF = 32
+"""Bytes of a proof."""
 LATEST = 253_402_300_799_000
 """9999-12-31 in milliseconds: no clock is told to show more."""
 MAX_ADDRESS = 300
 """Characters: a host name of 253 and a port, and something to spare."""
+RELEASE = re.compile(r"[0-9A-Za-z.+-]{1,32}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +67,18 @@ class Hello:
     """What the clock of the node shows, in ms of Unix time; 0: not told."""
     broker: int = 0
     """Which connection of this node with its broker is in use; see :mod:`ildm.core.broker.same_broker`."""
+    protocols: Range = PROTOCOLS
+    """Versions of the link protocol that this node takes."""
     features: frozenset[str] = NONE
     """What this node can do on the link beyond the protocol."""
+    wire: Range = FIRST
+    """Versions of the algorithm's own messages that this node reads."""
+    release: str = ""
+    """Of the node's software, for people: nothing is decided by it."""
 
     def properties(self) -> list[tuple[str, str]]:
         return [
-            ("ildm", PROTOCOL),
+            ("ildm", str(self.protocols.low)),
             ("node", self.node),
             ("boot", str(self.boot)),
             ("algorithm", self.algorithm),
@@ -81,13 +93,24 @@ class Hello:
             ("inflight-bytes", str(self.inflight_bytes)),
             ("time", str(self.time)),
             ("broker", str(self.broker)),
+            ("protocol", str(self.protocols)),
             ("features", encoded(self.features)),
+            ("algorithm-wire", str(self.wire)),
+            ("release", self.release),
         ]
 
     @classmethod
-    def parse(cls, properties: Properties) -> Hello:
-        """Raises: ProtocolViolation when it is not the hello of a node of this protocol."""
-        said = _said(properties)
+    def parse(cls, properties: Properties, protocol: int = PROTOCOLS.high) -> Hello:
+        """``protocol``: the one that both ends have, see :func:`agreed`. What came with a later one is as if
+        it had not been said.
+
+        Raises:
+            ProtocolViolation: it is not the hello of a node of this protocol.
+        """
+        said = said_in(properties)
+        if protocol < RANGES:
+            said = {name: value for name, value in said.items() if name not in SINCE_RANGES}
+        release = said.get("release", "")
         try:
             hello = cls(
                 node=said["node"],
@@ -104,7 +127,10 @@ class Hello:
                 inflight_bytes=int(said.get("inflight-bytes", "0")),
                 time=int(said.get("time", "0")),
                 broker=int(said.get("broker", "0")),
+                protocols=protocols_of(said),
                 features=decoded(said.get("features", "")),
+                wire=Range.parse(said.get("algorithm-wire", str(FIRST))),
+                release=release if RELEASE.fullmatch(release) else "",
             )
         except (KeyError, ValueError) as error:
             raise ProtocolViolation(f"incomplete hello: {error}", clause="MQTT-4.13") from None
@@ -120,6 +146,8 @@ class Hello:
         return hello
 
 
+SINCE_RANGES = ("protocol", "features", "algorithm-wire", "release")
+"""Properties that no node of an earlier protocol knows."""
 WHY = {
     "timeout": Unreachable.NO_ANSWER,
     **dict.fromkeys(("wrong-node", "own-id", "malformed"), Unreachable.OTHER_NODE),
@@ -160,24 +188,34 @@ class Refusal(NamedTuple):
         )
 
 
-def _said(properties: Properties) -> dict[str, str]:
+def said_in(properties: Properties) -> dict[str, str]:
+    """What a node says in a packet. Raises: ProtocolViolation when it is no node at all."""
     said = dict(properties.get(Property.USER_PROPERTY, ()))
     if "ildm" not in said:
         raise ProtocolViolation("not a node of ILDM", clause="MQTT-4.13")
     return said
 
 
-def other_protocol(properties: Properties, node_id: str) -> Refusal | None:
-    """Why the sender of a hello and this node do not understand each other, if so.
+def protocols_of(said: Mapping[str, str]) -> Range:
+    """Versions that the sender of a hello takes. Raises: ValueError when nobody can say."""
+    if "protocol" in said:
+        return Range.parse(said["protocol"])
+    return Range.parse(f"{said['ildm']}-{said['ildm']}")  # of a node that has but one
 
-    Raises:
-        ProtocolViolation: it is no node at all.
-    """
-    said = _said(properties)
-    if said["ildm"] == PROTOCOL:
-        return None
-    far, version = said.get("node", "?")[:64], said["ildm"][:16]
-    text = f"{node_id} speaks version {PROTOCOL} of the link protocol, {far} speaks version {version}"
+
+def agreed(said: Mapping[str, str], own: Range, node_id: str) -> int | Refusal:
+    """The protocol that a node which has said this and this node have in common, or why there is none."""
+    far, theirs = said.get("node", "?")[:64], f"version {said['ildm'][:16]}"
+    try:
+        versions = protocols_of(said)
+    except ValueError as error:
+        theirs = str(error)
+    else:
+        protocol = own.agreed(versions)
+        if protocol is not None:
+            return protocol
+        theirs = versions.words
+    text = f"{node_id} speaks {own.words} of the link protocol, {far} speaks {theirs}"
     return Refusal("version", text, ReasonCode.UNSUPPORTED_PROTOCOL_VERSION)
 
 
@@ -187,13 +225,32 @@ def link_key(secret: str) -> bytes:
     return hashlib.pbkdf2_hmac("sha256", secret.encode(), b"ILDM link", STRETCH)
 
 
-def proof(key: bytes, role: str, nonces: bytes, dialer: str, acceptor: str) -> bytes:
-    """What only somebody with the key can say about this very connection.
+def proof(key: bytes, role: str, covered: bytes, dialer: str, acceptor: str) -> bytes:
+    """What only somebody with the key can say about this very connection, in protocol 2.
 
-    ``nonces``: those of both sides and, over TLS, both certificates' digests.
+    ``covered``: the nonces of both sides and, over TLS, both certificates' digests.
     """
     text = b"\0".join([role.encode(), dialer.encode(), acceptor.encode()])
-    return hmac.new(key, nonces + text, hashlib.sha256).digest()
+    return hmac.new(key, covered + text, hashlib.sha256).digest()
+
+
+def transcript_proof(key: bytes, role: str, covered: bytes) -> bytes:
+    """The same from protocol 3 on. The first bytes tell it apart from that of protocol 2, which begins with
+    the dialer's nonce.
+
+    ``covered``: over TLS both certificates' digests, and the digest of every byte of the handshake so far.
+    """
+    return hmac.new(key, b"ILDM 3\0" + role.encode() + b"\0" + covered, hashlib.sha256).digest()
+
+
+def marked(key: bytes, nonce: bytes) -> bytes:
+    """A dialer's nonce that tells whoever has the key that the dialer has protocol 3; to others it is random.
+
+    Only the dialer marks its nonce. An acceptor's goes to whoever connects, who is to learn nothing to try
+    guesses of the secret on.
+    """
+    half = nonce[: NONCE // 2]
+    return half + hmac.new(key, b"nonce 3" + half, hashlib.sha256).digest()[: NONCE // 2]
 
 
 def proof_holds(given: bytes, expected: bytes) -> bool:

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 from ildm.core.link.clocks import milliseconds
 from ildm.core.link.features import offered
 from ildm.core.link.hello import Hello, Refusal
+from ildm.core.link.versions import PROTOCOLS, Range
 from ildm.mqtt import ReasonCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ildm.api import Peer
+    from ildm.config import LinkConfig
     from ildm.core.link.link import NeighborLink
     from ildm.core.link.membership import Membership
     from ildm.core.link.parts import LinkParts
@@ -23,6 +25,11 @@ STALE = Refusal("stale", "no such link", ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)
 DUPLICATE = Refusal(
     "duplicate", "there is a link between these nodes", ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
 )
+
+
+def own_protocols(config: LinkConfig) -> Range:
+    """Versions of the link protocol that this node takes."""
+    return PROTOCOLS._replace(low=config.protocol.lowest)
 
 
 def mismatch(parts: LinkParts, hello: Hello) -> Refusal | None:
@@ -36,6 +43,13 @@ def mismatch(parts: LinkParts, hello: Hello) -> Refusal | None:
         # the text is read at the other end, so it does not say "this" or "that" node
         text = f"{parts.node_id} runs algorithm {parts.algorithm!r}, {hello.node} runs {hello.algorithm!r}"
         return Refusal("algorithm", text, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR)
+    own = Range(*parts.wire)
+    if own.agreed(hello.wire) is None:
+        text = (
+            f"{parts.node_id} reads {own.words} of the messages of {parts.algorithm!r}, "
+            f"{hello.node} reads {hello.wire.words}"
+        )
+        return Refusal("version", text, ReasonCode.UNSUPPORTED_PROTOCOL_VERSION)
     return None
 
 
@@ -94,11 +108,12 @@ class HelloJudge:
         """What this node says to ``far`` (None while unknown) of itself and of a session."""
         link = self.links.get(far or "")
         on_demand = self.membership.is_dialing(far, token)
+        config, first = self.parts.config, link if index > 0 else None
         return Hello(
             node=self.parts.node_id,
             boot=self.parts.boot,
             algorithm=self.parts.algorithm,
-            sessions=self.parts.config.sessions if sessions is None else sessions,
+            sessions=config.sessions if sessions is None else sessions,
             index=index,
             token=token,
             age=age,
@@ -106,10 +121,13 @@ class HelloJudge:
             address=self.peer().address,
             on_demand=on_demand,
             to=far or "" if on_demand else "",
-            inflight_bytes=self.parts.config.inflight_bytes,
+            inflight_bytes=config.inflight_bytes,
             time=milliseconds(self.parts.driver.wall()),
             broker=self.parts.injector.same_broker.number,
-            features=link.features if link is not None and index > 0 else offered(),
+            protocols=own_protocols(config),
+            features=offered(config.features.disabled) if first is None else first.features,
+            wire=Range(*self.parts.wire),
+            release=self.parts.release,
         )
 
     def begins(self, link: NeighborLink | None) -> bool:
@@ -128,7 +146,7 @@ class HelloJudge:
                 or not link.connected
                 or link.token != hello.token
                 or hello.index >= len(link.senders)
-                or hello.features & link.features != link.features
+                or self._differs(link, hello)
             ):
                 return STALE
             self.replace_session(link, hello.index)
@@ -155,7 +173,7 @@ class HelloJudge:
         refusal = wrong_answer(hello, expected) or mismatch(self.parts, hello)
         link = self.links.get(hello.node)
         if refusal is None and hello.index > 0:
-            if link is not None and hello.features & link.features != link.features:
+            if link is not None and self._differs(link, hello):
                 refusal = STALE
         elif refusal is None:
             if link is not None and link.control is not None:
@@ -163,6 +181,20 @@ class HelloJudge:
             if refusal is None and self._has_same_broker(hello):
                 refusal = same_broker(self.parts.node_id, hello.node)
         return refusal
+
+    def _differs(self, link: NeighborLink, hello: Hello) -> bool:
+        """Whether a further session would not have the protocol and the features of the first."""
+        protocol = own_protocols(self.parts.config).agreed(hello.protocols)
+        return protocol != link.protocol or hello.features & link.features != link.features
+
+    def outdated(self, link: NeighborLink) -> bool:
+        """Whether both ends would agree on something else by the configuration of now."""
+        if link.hello is None:
+            return False
+        config = self.parts.config
+        protocol = own_protocols(config).agreed(link.hello.protocols)
+        features = offered(config.features.disabled) & link.hello.features
+        return (protocol, features) != (link.protocol, link.features)
 
     def _has_same_broker(self, hello: Hello) -> bool:
         return self.parts.injector.same_broker.refuses(hello.node, hello.boot, hello.broker)

@@ -15,6 +15,7 @@ from ildm.core.link.round_trip import RoundTrip
 from ildm.core.link.state import Stateful
 from ildm.core.link.subtree import Subtree
 from ildm.core.link.translation import Translation
+from ildm.core.link.versions import FIRST, PROTOCOLS
 from ildm.core.plugin.arguments import new_filters, old_filters
 from ildm.core.transfer.back_pressure import limits_of
 from ildm.core.transfer.batch import Batch
@@ -52,6 +53,10 @@ class NeighborLink(Stateful):
     """The neighbour and the address it has told."""
     features: frozenset[str]
     """Those that are on: what both ends have named when the first session was made."""
+    protocol: int
+    """The highest that both ends have."""
+    hello: Hello | None
+    """What the neighbour has last said of itself; None: nothing since this node has started."""
     dialed: bool
     """This node has made the connection."""
     introducer: bool
@@ -111,7 +116,9 @@ class NeighborLink(Stateful):
         self.boot = 0
         self.age = 0
         self.peer = Peer(node_id, "")
+        self.protocol = PROTOCOLS.low
         self.features = NONE
+        self.hello = None
         self.dialed = False
         self.introducer = False
         self.on_demand = False
@@ -197,7 +204,8 @@ class NeighborLink(Stateful):
             sender.step(RETURNED)
         self.set_sessions(hello.sessions)
         self.boot, self.age, self.token = hello.boot, hello.age, hello.token
-        self.features = session.features
+        self.protocol, self.features = session.protocol, session.features
+        self.hello = hello
         self.dialed = session.neighbor is not None
         self.address = session.peer if session.neighbor is None else str(session.neighbor.address)
         self.peer = Peer(hello.node, hello.address)
@@ -290,7 +298,11 @@ class NeighborLink(Stateful):
         self.announcer.subscribe({f: qos for f, qos in changes.items() if qos is not None})
         self.announcer.unsubscribe([f for f, qos in changes.items() if qos is None])
 
-    def wire(self, topic: str) -> str | None:
+    @property
+    def wire(self) -> tuple[int, int]:
+        return FIRST if self.hello is None else self.hello.wire
+
+    def wire_name(self, topic: str) -> str | None:
         """What a topic is called on the link if messages on it cross in one direction at least."""
         wire = topic if self.rules is None else self.rules.wire(topic)
         return None if wire is None or (self.scope is not None and not self.scope.crosses(wire)) else wire

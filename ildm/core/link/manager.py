@@ -16,7 +16,7 @@ from ildm.core.link.cooperation import Cooperation
 from ildm.core.link.dialer import Dialer, Neighbor, address_of
 from ildm.core.link.handshake import Terms
 from ildm.core.link.hello import Hello, Refusal, link_key
-from ildm.core.link.judging import HelloJudge
+from ildm.core.link.judging import HelloJudge, own_protocols
 from ildm.core.link.link import NeighborLink
 from ildm.core.link.membership import Membership, OpenMembership
 from ildm.core.link.on_demand import OnDemand
@@ -52,7 +52,14 @@ class LinkManager:
         self.driver = parts.driver
         self.config = config = parts.config
         key = None if secret is None else link_key(secret)
-        self.terms = Terms(parts.node_id, key, config.keep_alive, config.inflight, config.packet_size)
+        self.terms = Terms(
+            parts.node_id,
+            key,
+            config.keep_alive,
+            config.inflight,
+            config.packet_size,
+            protocols=own_protocols(config),
+        )
         self.links: dict[str, NeighborLink] = {}
         self.dialer = Dialer(parts, lambda neighbor, index: LinkSession(self, neighbor, index))
         self.neighbors = self.dialer.neighbors
@@ -153,6 +160,11 @@ class LinkManager:
             now, before = (None if each is None else each.hits for each in (rules, link.rules))
             if now is not before:  # each set of rules has its own
                 self.cooperation.rules_changed(link, rules)
+        self.terms = replace(self.terms, protocols=own_protocols(config))
+        for link in list(self.links.values()):
+            if link.control is not None and self.judge.outdated(link):
+                text = "link.protocol or link.features has changed: the link is made anew"
+                link.control.disconnect(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, text)
 
     @property
     def peer(self) -> Peer:

@@ -35,6 +35,9 @@ class LinkParts:
     boot: int
     """When this life of the node began, in ms of Unix time."""
     algorithm: str
+    wire: tuple[int, int]
+    """Lowest and highest version of the algorithm's own messages that it reads."""
+    release: str
     has_overlay: bool
     driver: Driver
     config: LinkConfig

@@ -48,6 +48,10 @@ class Connection(Session, Protocol):
         """The node that the other end has said it is; empty: it has said nothing."""
 
     @property
+    def protocol(self) -> int:
+        """The one that both ends have."""
+
+    @property
     def features(self) -> frozenset[str]:
         """Those that both ends have named in the handshake."""
 

@@ -106,7 +106,7 @@ class RetainedSync:
         if exchange.view is not None:
             self.retained.unwatch(exchange.view)
         restricted = link.rules is not None or link.scope is not None
-        exchange.view = self.retained.watch(link.wire) if restricted else None
+        exchange.view = self.retained.watch(link.wire_name) if restricted else None
 
     def compare(self, link: NeighborLink) -> None:
         """Let the neighbour find out at once whether it remembers something else."""

@@ -15,6 +15,7 @@ from ildm.core.link.hello import NONCE, Hello, Refusal
 from ildm.core.link.interest import LARGEST_PACKET
 from ildm.core.link.judging import SAME_BROKER
 from ildm.core.link.topology import TopologyError
+from ildm.core.link.versions import PROTOCOLS
 from ildm.core.session import CLOSE_TIMEOUT, BaseSession
 from ildm.core.transfer.identity import UNKNOWN
 from ildm.core.transfer.message_ids import FROM_HEAD
@@ -172,6 +173,11 @@ class LinkSession(BaseSession):
     def features(self) -> frozenset[str]:
         """Those that both ends have named in the handshake; none before its end."""
         return NONE if self._agreed is None else self._agreed.features
+
+    @property
+    def protocol(self) -> int:
+        """The one that both ends have, as far as this end knows by now."""
+        return PROTOCOLS.low if self.handshake is None else self.handshake.protocol
 
     # connection -------------------------------------------------------------------------------
 
@@ -431,7 +437,7 @@ class LinkSession(BaseSession):
             return
         handshake = self.handshake
         assert handshake is not None
-        self.write(handshake.receive(packet))
+        self.write(handshake.receive(packet, frame))
         outcome = handshake.outcome
         if isinstance(outcome, Refusal):
             self.refusal = outcome

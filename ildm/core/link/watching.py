@@ -206,7 +206,7 @@ class Watching:
         restricted = asker is not None and (asker.rules is not None or asker.scope is not None)
 
         def crosses(topic: str) -> bool:
-            return not restricted or (asker is not None and asker.wire(topic) is not None)
+            return not restricted or (asker is not None and asker.wire_name(topic) is not None)
 
         watch = Watch(asked.filters, key, asked.messages, asked.one_in, crosses)
         part = self._parts[name] = _Part(watch, asker, self.driver.now() + asked.seconds)

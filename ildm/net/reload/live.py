@@ -25,6 +25,8 @@ LIVE = frozenset(
         "link.neighbors",
         "link.rules",
         "link.neighbor_rules",
+        "link.protocol",
+        "link.features",
         "link.secret",
         "link.secret_file",
         "link.subscribe_wait",

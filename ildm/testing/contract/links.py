@@ -17,7 +17,7 @@ class LinkContract(Contract):
     # links ----------------------------------------------------------------------------------------
 
     @states("links", "on_link_up", "on_link_down", "Link.node_id", "Link.peer", "Link.dialed",
-            "Link.introducer", "Link.sessions", "Link.__hash__")  # fmt: skip
+            "Link.introducer", "Link.wire", "Link.sessions", "Link.__hash__")  # fmt: skip
     def test_links_come_and_go(self, make: Make) -> None:
         """A link is among the links from the call of on_link_up to that of on_link_down."""
         stage = make(TreeProbe)
@@ -33,6 +33,7 @@ class LinkContract(Contract):
             assert {link: 1}[link] == 1
             assert link.dialed is (here is one)
             assert link.introducer is (here is one)
+            assert link.wire == (1, 1)
             assert all(session.role is Role.LINK for session in link.sessions)
         stage.unlink("a", "b")
         stage.until(lambda: one.of("down") and two.of("down"))

@@ -5,15 +5,21 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from ildm.core.link import features
+from ildm.api import TreeAlgorithm
+from ildm.config import Address, LinkConfig
+from ildm.config import link as link_config
+from ildm.core.link import features, judging
 from ildm.core.link.features import FEATURES, MOST, Feature, decoded, encoded, offered
-from ildm.mqtt import ProtocolViolation
+from ildm.core.link.versions import Range
+from ildm.mqtt import ProtocolViolation, Publish
+from ildm.net.reload.settings import take_up
 from ildm.testing.virtual.world import World
 from tests.core.link.test_link_life import break_off
-from tests.support.site import row, session_of
+from tests.support.site import Site, row, session_of
 
 
 def test_a_name_stands_in_the_table_once_with_the_release_it_came_in() -> None:
@@ -82,3 +88,96 @@ def test_a_further_session_with_other_features_is_stale(world: World, dialer: bo
     judge.hello = hello  # type: ignore[method-assign]
     world.run(5)
     assert sorted(session.index for session in link.open_sessions) == [0, 1]
+
+
+# another configuration -----------------------------------------------------------------------------
+
+
+def reload(world: World, site: Site, **link: Any) -> None:
+    """The section ``link`` gets other values, as from the file."""
+    values = site.node.config.link.model_dump(mode="json", exclude_unset=True) | link
+    take_up(site.node.config, site.node.config.model_copy(update={"link": LinkConfig.model_validate(values)}))
+    site.node.settings_changed()
+    world.run(5)
+
+
+@pytest.mark.usefixtures("three")
+@pytest.mark.parametrize("dialer", [True, False])
+def test_a_feature_is_disabled_and_enabled_without_a_restart(
+    world: World, monkeypatch: pytest.MonkeyPatch, dialer: bool
+) -> None:
+    monkeypatch.setattr(link_config, "FEATURES", features.FEATURES)
+    sites = a, b = row(world, "ab", "sf", link={"sessions": 2})
+    subscriber = a.subscriber("t", qos=1)
+    changed = b if dialer else a
+    links = [a.node.links.links["b"], b.node.links.links["a"]]
+    for disabled, expected in ((["one"], {"other"}), ([], {"one", "other"})):
+        reload(world, changed, features={"disabled": disabled})
+        b.client("p").send(Publish(topic="t", payload=b"x", qos=1, packet_id=1))
+        world.run(1)
+        for link, site, far in zip(links, sites, "ba", strict=True):
+            assert site.node.links.links[far] is link, "it goes on where it was"
+            assert (link.connected, link.features) == (True, expected)
+            assert [s.features for s in link.open_sessions] == [expected, expected]
+    assert [each.topic for each in subscriber.got(Publish)] == ["t", "t"]
+
+
+@pytest.mark.usefixtures("three")
+def test_a_reload_that_changes_nothing_of_a_link_leaves_it_alone(world: World) -> None:
+    a, b = row(world, "ab", "sf", secret="a secret of some length")
+    sessions = session_of(a, "b"), session_of(b, "a")
+    reload(world, a, protocol={"lowest": 3})
+    assert (session_of(a, "b"), session_of(b, "a")) == sessions
+
+
+def test_a_neighbour_of_a_lower_protocol_is_refused_from_a_reload_on_and_taken_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = Site(world, "a", "sf"), Site(world, "b", "sf")
+    protocols = judging.own_protocols
+    monkeypatch.setattr(  # b is of the former release
+        judging,
+        "own_protocols",
+        lambda config: Range(2, 2) if config is b.node.config.link else protocols(config),
+    )
+    b.node.links.terms = replace(b.node.links.terms, protocols=Range(2, 2))
+    b.node.links.add(Address("a", 2), False)
+    world.run(3)
+    assert [site.node.links.links[far].protocol for site, far in ((a, "b"), (b, "a"))] == [2, 2]
+    reload(world, a, protocol={"lowest": 3})
+    assert (a.links(), b.links()) == ({"b": "not"}, {"a": "not"})
+    ((neighbor,),) = [b.node.links.neighbors.values()]
+    assert neighbor.state == "refused"
+    assert neighbor.reason == "a speaks version 3 of the link protocol, b speaks version 2"
+    assert a.node.counters["links_refused_version"] >= 1
+    reload(world, a, protocol={"lowest": 2})
+    world.run(60)
+    assert (a.links(), b.links()) == ({"b": "active"}, {"a": "active"})
+
+
+def test_an_unknown_feature_cannot_be_disabled() -> None:
+    with pytest.raises(ValueError, match="there is no feature 'telepathy'"):
+        LinkConfig.model_validate({"features": {"disabled": ["telepathy"]}})
+
+
+class Speaking(TreeAlgorithm):
+    """Has messages of its own."""
+
+    wire = (2, 4)
+
+
+def test_algorithms_know_what_the_neighbour_reads_of_their_messages(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a = Site(world, "a", Speaking)
+    monkeypatch.setattr(Speaking, "wire", (1, 3))
+    b, c = Site(world, "b", Speaking), Site(world, "c", Speaking)
+    b.node.links.add(Address("a", 2), False)
+    world.run(3)
+    assert [site.node.links.links[far].wire for site, far in ((a, "b"), (b, "a"))] == [(1, 3), (2, 4)]
+    c.node.links.judge.parts = replace(c.node.links.judge.parts, wire=(1, 1))
+    c.node.links.add(Address("a", 2), False)
+    world.run(3)
+    ((neighbor,),) = [c.node.links.neighbors.values()]
+    text = "a reads versions 2 to 4 of the messages of 'own', c reads version 1"
+    assert (neighbor.state, neighbor.reason) == ("refused", text)

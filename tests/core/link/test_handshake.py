@@ -70,7 +70,7 @@ class Meeting:
             if half.outcome is not None:
                 break
             packet = decode(frame, Version.V5)
-            sent += half.receive(packet)
+            sent += half.receive(packet, frame)
             self.log.append((type(packet).__name__, half.phase.value))
         return sent
 

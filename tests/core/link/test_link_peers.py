@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from ildm.config import Address
-from ildm.core.link import hello as hello_module
 from ildm.core.link.control import ADVERTISEMENT, send_control
 from ildm.core.link.hello import Hello
 from ildm.core.link.topology import Advertisement
@@ -151,7 +150,7 @@ def test_both_versions_of_the_link_protocol_are_named_on_both_sides(
 ) -> None:
     site = Site(world, "a", "pf", secret="a secret of some length")
     said = [
-        (name, "77" if name == "ildm" else value)
+        (name, {"ildm": "77", "protocol": "77-78"}.get(name, value))
         for name, value in Hello("b", 1, "pf", 1, 0, "t").properties()
     ]
     stranger = MiniClient(Version.V5)
@@ -160,7 +159,7 @@ def test_both_versions_of_the_link_protocol_are_named_on_both_sides(
     stranger.send(Connect(client_id="b/0", version=Version.V5, properties=properties))
     world.run(0.1)
     (refusal,) = stranger.got(ConnAck)
-    text = f"a speaks version {hello_module.PROTOCOL} of the link protocol, b speaks version 77"
+    text = "a speaks versions 2 to 3 of the link protocol, b speaks versions 77 to 78"
     assert refusal.reason_code == 0x84
     assert refusal.properties[Property.REASON_STRING] == text
     driver = site.driver

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ildm.config import Address
-from ildm.core.link import hello as hello_module
 from ildm.core.link.hello import Hello
 from ildm.core.link.turned_away import LASTS, MOST, TEXT, TurnedAwayDialer
 from ildm.mqtt import Connect, Property, Version
@@ -84,10 +83,10 @@ def test_a_copied_id(world: World) -> None:
 
 def test_another_version(world: World) -> None:
     site = Site(world, "a", "pf")
-    introduce(world, Hello("b", 1, "pf", 1, 0, "t"), ildm="77")
+    introduce(world, Hello("b", 1, "pf", 1, 0, "t"), protocol="77-77")
     ((node_id, kind, reason),) = refused(site)
     assert (node_id, kind) == ("b", "version")
-    assert reason.startswith(f"a speaks version {hello_module.PROTOCOL}")
+    assert reason == "a speaks versions 2 to 3 of the link protocol, b speaks version 77"
 
 
 def test_what_is_no_node(world: World) -> None:
