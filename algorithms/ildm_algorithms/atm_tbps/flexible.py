@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ildm_algorithms.atm_tbps.exploring import Exploring, divided
 from ildm_algorithms.atm_tbps.known import Known
-from ildm_algorithms.atm_tbps.messages import FORMATS, Forget, Note, Query, read_note, write_note
+from ildm_algorithms.atm_tbps.messages import (
+    FIRST_MESSAGES,
+    FORMATS,
+    Forget,
+    Note,
+    Query,
+    read_note,
+    write_note,
+)
 from ildm_algorithms.atm_tbps.spreading import FAR
 from ildm_algorithms.overlay.casts.plans import Remembered
 from ildm_algorithms.overlay.graph import SkipGraph
@@ -46,6 +54,7 @@ class FlexibleGraph(SkipGraph):
             config.overlay,
             routings=(FAR,),
             messages=[(format, self._take) for format in FORMATS],
+            first_messages=FIRST_MESSAGES,
         )
         self._known = Known(self._context, self._table, config.entries)
         self._exploring = Exploring(self._context, self._table, self._known, config, self._search)

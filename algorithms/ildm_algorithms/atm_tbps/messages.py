@@ -79,6 +79,9 @@ FORMATS = (
     Format(65, New, (REF, KEY)),
     Format(66, Forget, (PEER, KEY)),
 )
+FIRST_MESSAGES = "64:Explore 65:New 66:Forget"
+"""Version 1 of the algorithm's messages as the terms of an overlay have them: nodes with another text are
+refused, so it never changes."""
 _NOTES = Codec((Format(1, Note, (REF, REF, KEY, U16, FLAG)),))
 write_note = _NOTES.encode
 

@@ -21,7 +21,7 @@ from ildm_algorithms.overlay.lists.joining import Joining
 from ildm_algorithms.overlay.lists.leaving import Leaving
 from ildm_algorithms.overlay.lists.tables import Table, VirtualNode
 from ildm_algorithms.overlay.lists.watch import Watch
-from ildm_algorithms.overlay.terms import Agreement, Difference, terms_of
+from ildm_algorithms.overlay.terms import NO_MESSAGES, Agreement, Difference, terms_of
 from ildm_algorithms.overlay.wire.codec import Codec, Format, OverlayError
 from ildm_algorithms.overlay.wire.messages import (
     CODEC,
@@ -67,10 +67,15 @@ class SkipGraph:
         vector: int | None = None,
         routings: Iterable[Routing] = (),
         messages: Iterable[tuple[Format, Callable[[Any], None]]] = (),
+        first_messages: str = NO_MESSAGES,
     ) -> None:
         """All nodes of the graph must agree on what it has besides: ``routings`` that casts can be spread by,
-        and ``messages`` of one's own, each with its handler. Who meets one that has not refuses it
-        (:mod:`ildm_algorithms.overlay.terms`)."""
+        and ``first_messages``. A node that differs is refused (:mod:`ildm_algorithms.overlay.terms`).
+
+        Args:
+            messages: those of one's own, each with its handler.
+            first_messages: the frozen text of those that are in version 1.
+        """
         self.env = env
         self.hooks = hooks
         self.config = config or OverlayConfig()
@@ -78,7 +83,7 @@ class SkipGraph:
         more = dict(messages)
         codec = Codec((*FORMATS, *more)) if more else CODEC
         routings = tuple(routings)
-        own_terms = terms_of(self.config.base, routings, tuple(more))
+        own_terms = terms_of(self.config.base, routings, first_messages)
         self._handlers: dict[type[tuple[Any, ...]], Callable[[Any], None]] = {}
         self._context = context = Context(
             env, self.config, codec, own_terms.check, self._handlers, hooks, _Events(self)

@@ -5,6 +5,9 @@ would link keys which do not belong together, and each of them would be right in
 message that looks for a neighbour or names one (Lookup, SetR, SetL) carries a checksum of its origin's terms.
 A node that finds another checksum than its own does nothing with the message but tell the origin its terms.
 The origin answers with its own, and both then know by name what differs.
+
+Messages that came to be later are no part of the terms. A new one would else divide a graph until the last
+node knows it. A node sends them to those neighbours whose :attr:`ildm.api.Link.wire` has their version.
 """
 
 from __future__ import annotations
@@ -18,10 +21,9 @@ from zlib import crc32
 from ildm.api import Peer
 from ildm_algorithms.overlay.casts.routing import Routing
 from ildm_algorithms.overlay.context import Context
-from ildm_algorithms.overlay.wire.codec import Format
 from ildm_algorithms.overlay.wire.messages import Lookup, SetL, SetR, SetRNak, Term, Terms
 
-__all__ = ["PROTOCOL", "Agreement", "Difference", "OwnTerms", "terms_of"]
+__all__ = ["NO_MESSAGES", "PROTOCOL", "Agreement", "Difference", "OwnTerms", "terms_of"]
 
 PROTOCOL = "1"
 """Version of the messages that every graph has, and of what they mean."""
@@ -30,6 +32,8 @@ _MOST = 64
 _TERMS = 16
 """Terms of another node looked at."""
 _ABSENT = "-"
+NO_MESSAGES = _ABSENT
+"""The text of a graph that has no messages of its own in version 1 of them."""
 
 
 class Difference(NamedTuple):
@@ -53,10 +57,13 @@ class OwnTerms(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def terms_of(base: int, routings: tuple[Routing, ...], formats: tuple[Format, ...]) -> OwnTerms:
-    """Of a node with a base, and ``routings`` and ``formats`` that not every graph has."""
+def terms_of(base: int, routings: tuple[Routing, ...], messages: str) -> OwnTerms:
+    """Of a node with a base, and with ``routings`` and ``messages`` that not every graph has.
+
+    ``messages``: those of version 1, in a text that never changes, whatever they are called here.
+    """
     by_name = {
-        "messages": " ".join(sorted(f"{one.code}:{one.kind.__name__}" for one in formats)) or _ABSENT,
+        "messages": messages,
         "overlay.base": str(base),
         "protocol": PROTOCOL,
         "routings": " ".join(sorted(f"{routing.code}:{routing.name}" for routing in routings)) or _ABSENT,

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import pytest
 
 from ildm.api import Peer
+from ildm_algorithms.atm_tbps.messages import FIRST_MESSAGES
+from ildm_algorithms.atm_tbps.spreading import FAR
 from ildm_algorithms.overlay.casts.routing import SFB, Routing
-from ildm_algorithms.overlay.graph import CastResult
+from ildm_algorithms.overlay.graph import CastResult, SkipGraph
 from ildm_algorithms.overlay.keys import EVERYTHING, Ref
+from ildm_algorithms.overlay.terms import NO_MESSAGES, terms_of
+from ildm_algorithms.overlay.wire.codec import TEXT, Format
 from ildm_algorithms.overlay.wire.messages import Seq, SetL, Term, Terms, encode
 from tests.algorithms.overlay.scheduler import Network, Node, expected
 from tests.algorithms.overlay.test_graph import grown
 
 OTHER = Routing("other", 64, SFB.split)
+
+
+class New(NamedTuple):
+    """A message of a later release."""
+
+    text: str
 
 
 def refusals(node: Node) -> list[str]:
@@ -154,3 +165,22 @@ def outranking(node: Node) -> Seq:
     """A number that outranks that of the link there is."""
     link = node.graph._table.nodes[b"00000-n0"].links[0]
     return link.lseq.gnext
+
+
+@pytest.mark.parametrize(
+    ("routings", "messages", "check"),
+    [((), NO_MESSAGES, 1_906_126_467), ((FAR,), FIRST_MESSAGES, 3_856_140_912)],
+    ids=["sg_tbps", "atm_tbps"],
+)
+def test_the_terms_of_a_release_are_those_of_the_one_before(
+    routings: tuple[Routing, ...], messages: str, check: int
+) -> None:
+    """Nodes of two releases are in one graph while it is upgraded, so the checksums never change."""
+    assert terms_of(2, routings, messages).check == check
+
+
+def test_what_a_message_is_called_here_and_new_ones_do_not_divide_a_graph() -> None:
+    _, (node,) = grown(1)
+    env, hooks = node.graph.env, node.graph.hooks
+    more = SkipGraph(env, hooks, messages=[(Format(99, New, (TEXT,)), lambda message: None)])
+    assert more._context.terms == node.graph._context.terms
