@@ -116,6 +116,12 @@ class LinkConfig(Section):
     """The longest pause."""
     settle: Seconds = 0.25
     """How long the topology must stay unchanged before a link becomes part of the tree."""
+    tree: Literal["delay", "age"] = "delay"
+    """Which links carry messages where some close a ring: those of the least delay, or the oldest. By delay
+    only while all nodes choose so, and by age until then."""
+    weight_hold: Annotated[float, IN_SECONDS, Field(ge=10, le=86_400)] = 300.0
+    """How long another delay of a link must last before the tree follows it, and half of the least time from
+    one change to the next; a link whose delay has doubled is left after a sixtieth of it."""
     expiry: Seconds = 604_800.0
     """How long a site may be away. Messages for it, its interest and deletions of retained messages are kept
     for so long; then they are given up, and messages are counted."""
@@ -180,6 +186,11 @@ class LinkConfig(Section):
     def node_at(self, address: Address) -> str | None:
         """The only node that may answer at an address that is dialed; None: any."""
         return next((each.id for each in self.neighbors if each.url == address and each.id), None)
+
+    def cost_of(self, node_id: str, address: str | None) -> int:
+        """What the link with a neighbour costs beside its delay; ``address``: where it was dialed."""
+        costs = [each.cost for each in self.neighbors if node_id == each.id or str(each.url) == address]
+        return max((cost for cost in costs if cost is not None), default=0)
 
     @property
     def addresses(self) -> list[Address]:

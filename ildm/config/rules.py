@@ -165,6 +165,10 @@ class NeighborConfig(Section):
     rules: TopicRules | None = None
     """What may cross the link with it, in place of `link.rules`, whichever side has dialed."""
 
+    cost: Annotated[int, Field(ge=0, le=1000)] | None = None
+    """Steps that the link weighs more in the choice of the tree, as a metered one; four stand for twice the
+    delay."""
+
     @model_validator(mode="after")
     def _identified(self) -> Self:
         for key in ("pin", "rules"):

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 CONTROL = "$ildm/"
 """Topics of messages between neighbours themselves; nothing below ``$`` ever crosses otherwise."""
 ADVERTISEMENT = CONTROL + "topology"
+WEIGHT = CONTROL + "weight"
+"""What links of a node weigh; see :mod:`ildm.core.link.weights`. The feature ``weights``."""
 READY = CONTROL + "ready"
 """``1 N``: the sender takes the link for part of the cooperation; ``0 N``: no longer. ``N`` counts up."""
 ALGORITHM = CONTROL + "algorithm"

@@ -29,7 +29,7 @@ class Feature(NamedTuple):
     """Whether this machine has what it takes, such as a library that is no dependency."""
 
 
-FEATURES: tuple[Feature, ...] = ()
+FEATURES: tuple[Feature, ...] = (Feature("weights", "0.3.0"),)
 """All that this code knows."""
 
 

@@ -130,6 +130,9 @@ class Membership:
     def joined(self, link: NeighborLink) -> None:
         """A link carries messages now."""
 
+    def measured(self, link: NeighborLink) -> None:
+        """There may be another round-trip time of a link."""
+
     def control_message(self, link: NeighborLink, topic: str, payload: bytes) -> bool:
         """A message between the nodes themselves; False if it means nothing here."""
         return False

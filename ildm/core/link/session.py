@@ -516,6 +516,7 @@ class LinkSession(BaseSession):
             case PingResp():
                 if self.index == 0:
                     link.round_trip.answered(self.driver.now())
+                    self.cooperation.membership.measured(link)
             case Disconnect():
                 self._disconnected(packet, link, sender)
             case _:

@@ -1,9 +1,10 @@
 """Which links form the tree (PF and SF suppose one, thesis 5.3).
 
 Every node floods an advertisement of its own links over all of them, blocked ones too, so each knows
-the whole graph. The tree is the minimum spanning forest under the order of the links' ages: all nodes
-compute the same one, the link that closes a cycle is the youngest and stays blocked, and it takes
-over by itself when the tree breaks. A link's age is a counter agreed when it is made, no clock.
+the whole graph. The tree is the minimum spanning forest under the order of the links' weights, which say how
+slow they are (:mod:`ildm.core.link.weights`), and of their ages. All nodes compute the same one. Of a cycle
+the slowest link stays blocked, or the youngest of several, and takes over by itself when the tree breaks.
+Without weights ages alone decide. A link's age is a counter agreed when it is made, no clock.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ LARGEST_ADVERTISEMENT = 1 << 20
 """Bytes of one that are looked at; a few milliseconds of work."""
 MAX_NODE_ID = 64
 MAX_NUMBER = 1 << 53
+NO_WEIGHT = 2 * MAX_NUMBER
 
 
 class Advertisement(NamedTuple):
@@ -70,7 +72,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int) and 0 <= value < MAX_NUMBER
 
 
-def _after(boot: int, sequence: int) -> tuple[int, int]:
+def after(boot: int, sequence: int) -> tuple[int, int]:
     """The next number of an advertisement."""
     return (boot, sequence + 1) if sequence < MAX_NUMBER - 1 else (boot + 1, 0)
 
@@ -83,6 +85,10 @@ class Topology:
         self.boot = boot
         self.max_nodes = max_nodes
         self._known: dict[str, Advertisement] = {node: Advertisement(node, boot, 0, {})}
+        self.weights: Mapping[tuple[str, str], int] | None = None
+        """Of links, each by its nodes in order; None: ages alone decide."""
+        self._chosen: list[tuple[str, str]] | None = None
+        """The forest; None: to be worked out anew."""
 
     @property
     def own(self) -> Advertisement:
@@ -101,9 +107,10 @@ class Topology:
         own = self.own
         if dict(own.links) == dict(links):
             return None
-        self.boot, sequence = _after(self.boot, own.sequence)
+        self.boot, sequence = after(self.boot, own.sequence)
         changed = Advertisement(self.node, self.boot, sequence, dict(links))
         self._known[self.node] = changed
+        self._chosen = None
         self._prune()
         return changed
 
@@ -128,16 +135,23 @@ class Topology:
         if advertisement.node == self.node:
             if advertisement.boot >= MAX_NUMBER - 2:
                 return None  # no life of this node, and not to be outbid
-            self.boot, sequence = _after(advertisement.boot, advertisement.sequence)
+            self.boot, sequence = after(advertisement.boot, advertisement.sequence)
             newer = Advertisement(self.node, self.boot, sequence, self.own.links)
             self._known[self.node] = newer
+            self._chosen = None
             return newer
         if known is None and len(self._known) >= self.max_nodes:
             self._prune()
             if len(self._known) >= self.max_nodes:
                 raise TopologyError(f"more than {self.max_nodes} nodes (link.max_nodes)")
         self._known[advertisement.node] = advertisement
+        self._chosen = None
         return advertisement
+
+    def weigh(self, weights: Mapping[tuple[str, str], int] | None) -> None:
+        """Other weights count from now on. A link that has none is heavier than any that has."""
+        self.weights = weights
+        self._chosen = None
 
     def next_age(self) -> int:
         """The age of a link made now: younger than every link known."""
@@ -165,6 +179,13 @@ class Topology:
 
     def _forest(self) -> list[tuple[str, str]]:
         """The edges of the minimum spanning forest."""
+        if self._chosen is None:
+            self._chosen = self._choose()
+        return self._chosen
+
+    def _choose(self) -> list[tuple[str, str]]:
+        weights = self.weights or {}
+        edges = sorted((weights.get((a, b), NO_WEIGHT), age, a, b) for age, a, b in self._edges())
         chosen: list[tuple[str, str]] = []
         group: dict[str, str] = {}
 
@@ -174,7 +195,7 @@ class Topology:
                 node = parent
             return node
 
-        for _, a, b in sorted(self._edges()):
+        for _, _, a, b in edges:
             root_a, root_b = find(a), find(b)
             if root_a != root_b:
                 group[root_a] = root_b
@@ -195,6 +216,14 @@ class Topology:
         """Whether there is a path to a node over links which both ends advertise."""
         return node in self._reachable()
 
+    def reachable(self) -> dict[str, int]:
+        """All nodes with such a path, this one too, and the life in which each was advertised."""
+        return {node: self._known[node].boot for node in self._reachable()}
+
+    def knows(self, node: str) -> bool:
+        """Whether there is an advertisement of a node."""
+        return node in self._known
+
     def _edges(self) -> set[tuple[int, str, str]]:
         edges = set()
         for node, known in self._known.items():
@@ -211,6 +240,7 @@ class Topology:
         # what cannot be reached cannot be kept up to date; it is learnt anew when it comes back
         keep = self._reachable() | set(self.own.links)
         self._known = {node: known for node, known in self._known.items() if node in keep}
+        self._chosen = None
 
 
 def _neighbors(edges: list[tuple[str, str]]) -> dict[str, list[str]]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ildm.core.link.control import ADVERTISEMENT, PATH, send_control
+from ildm.core.link.control import ADVERTISEMENT, PATH, WEIGHT, send_control
 from ildm.core.link.membership import Membership
 from ildm.core.link.paths import Paths
 from ildm.core.link.state import LinkState
 from ildm.core.link.topology import Advertisement, Topology
+from ildm.core.link.weights import Weights
 from ildm.core.transfer.rerouting import REST
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class TreeMembership(Membership):
     ) -> None:
         super().__init__(parts, links, cooperation, discard)
         self.topology = Topology(parts.node_id, parts.boot, self.config.max_nodes)
+        self.weights = Weights(parts, links, self.topology, self._consider)
         self.paths = Paths(parts.driver, parts.node_id, self.hop, self.config.max_nodes, self._reached)
         self._settling: dict[NeighborLink, tuple[Any, float]] = {}
         self._absent: dict[NeighborLink, Any] = {}
@@ -56,6 +58,13 @@ class TreeMembership(Membership):
         self._held: dict[str, tuple[Advertisement, Any]] = {}
         """News of neighbours that others have told, until they say themselves what is so."""
 
+    def start(self) -> None:
+        self.weights.start()
+
+    def stop(self) -> None:
+        super().stop()
+        self.weights.stop()
+
     def age(self) -> int:
         return self.topology.next_age()
 
@@ -66,6 +75,7 @@ class TreeMembership(Membership):
             self.discard(next(iter(self._given_up)), "neighbor_expired")
         for advertisement in self.topology.advertisements():
             send_control(link, ADVERTISEMENT, advertisement.encode())
+        self.weights.connected(link)
 
     def refusal(self, hello: Hello) -> Refusal | None:
         return None if self._given_up else super().refusal(hello)
@@ -111,6 +121,7 @@ class TreeMembership(Membership):
         self._cancel_expiry(link)
         self._cancel_lingering(link)
         self.paths.forget(link.node_id)
+        self.weights.forgotten(link)
 
     # the graph --------------------------------------------------------------------------------
 
@@ -150,16 +161,23 @@ class TreeMembership(Membership):
         for other in self._lingering:
             self._pass_by(other)
 
+    def measured(self, link: NeighborLink) -> None:
+        self.weights.measured(link)
+
     def changed(self) -> None:
         ages = {link.node_id: link.age for link in self.links.values() if link.connected}
         advertisement = self.topology.set_links(ages)
         if advertisement is not None:
             self._flood(advertisement, None)
+            self.weights.unrest()
         self._consider()
 
     def control_message(self, link: NeighborLink, topic: str, payload: bytes) -> bool:
         if topic == PATH:
             self.paths.came(link, payload)
+            return True
+        if topic == WEIGHT:
+            self.weights.came(link, payload)
             return True
         if topic != ADVERTISEMENT:
             return False
@@ -179,6 +197,7 @@ class TreeMembership(Membership):
             self._claim_own()
         elif news is not None:
             self._flood(news, link)
+            self.weights.unrest()
             if not self._considering:  # once for all news that have come together
                 self._considering = True
                 self.driver.call_soon(self._consider)

@@ -34,7 +34,7 @@ def test_both_ends_measure_at_once(world: World, delay: float) -> None:
 
 
 def test_the_value_is_the_least_of_the_last_samples(world: World) -> None:
-    a, b = row(world, "ab", "sf")
+    a, b = row(world, "ab", "sf", link={"tree": "age"})
     slow(a, b, 0.1)
     world.run(10 * (SAMPLES - 1))
     assert times(a, b) == [pytest.approx(0.002)] * 2
