@@ -96,7 +96,7 @@ class SubscriptionFlooding(TreeAlgorithm[SfConfig]):
         return topic_filter in filters or (source, topic_filter) in self._lingering
 
     def on_link_up(self, link: Link) -> None:
-        """Synchronise: the new neighbour is told all interest of this side (thesis Fig. 5.7)."""
+        """Synchronise: the new neighbour receives all interest of this side (thesis Fig. 5.7)."""
         interest = self.towards[link] = CoveringSet()
         self._tell(link, interest.update(None, self.api.local_interest))
         for other in self.towards:

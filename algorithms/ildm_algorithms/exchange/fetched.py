@@ -1,5 +1,5 @@
 """Retained messages that a node has got as answers or repetitions, so that it knows them when they come as
-messages. Deletions that a node was told of, where there was nothing to delete, are remembered as well."""
+messages. Deletions that a node received, where there was nothing to delete, are remembered as well."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ class Log:
         """Whether some site is known to lack what was published at a time."""
         self._unwritten: dict[int, str] = {}
         """Numbers of the newest messages that are not on disk yet, and their topics. If the node is killed
-        now, clients send these again, as others. Nobody is told of them."""
+        now, clients send these again, as others. No node receives them."""
         self._unwritten_topics: Counter[str] = Counter()
         self._sweeping = False
         self._given_up: Counter[str] = Counter()

@@ -147,7 +147,7 @@ def _payload_problem(payload: bytes) -> str | None:
     try:
         document = json.loads(payload)
     except RecursionError:
-        return None  # beyond a bound, which is told anyway
+        return None  # beyond a bound, which is reported anyway
     except ValueError as error:
         return f"it is not JSON: {error}"
     return None if isinstance(document, dict) else "it is JSON, but not an object"

@@ -24,7 +24,7 @@ TRACED    the same                there
 ========= ======================= ==================================================================
 
 Members, regions and clusters are named by number: their place in what the grid lists (the same at all nodes,
-as HELLO makes sure). Times are told as ages, since nobody's clock is anybody else's.
+as HELLO makes sure). Times are sent as ages, since nobody's clock is anybody else's.
 """
 
 from __future__ import annotations
@@ -137,9 +137,9 @@ class Hello(NamedTuple):
     """Number of the session of advertisements from the sender to the receiver; 0: none."""
     adverts: int
     """ADVERTS sent in it."""
-    told_session: int
+    civ_session: int
     """The same of that from the receiver to the sender, and CIVS sent in it."""
-    told: int
+    civs: int
     retained: int
     """Digest of all retained messages."""
     clusters: tuple[int, ...]

@@ -29,7 +29,7 @@ class OverlayConfig(BaseModel):
     base: int = Field(default=2, ge=2, le=256)
     """Base of the digits of membership vectors; the same at all nodes."""
     routing: Annotated[str, AfterValidator(_known)] = "sfb"
-    """How casts spread unless told otherwise (thesis 4.1)."""
+    """How casts spread unless another way is named (thesis 4.1)."""
     ping_interval: float = Field(default=2.0, gt=0)
     """Between two rounds of pings to the left neighbours."""
     ping_timeout: float = Field(default=1.0, gt=0)

@@ -14,12 +14,12 @@ __all__ = ["Events", "Hooks"]
 
 
 class Hooks(Protocol):
-    """What the application of a Skip Graph is told. Calls from within a hook into the graph are fine."""
+    """What a Skip Graph calls in its application. Calls from within a hook into the graph are fine."""
 
     def delivered(self, arrival: Arrival) -> None:
-        """A cast has reached own keys; for one cast each key is told of once."""
+        """A cast has reached own keys; for one cast each key is named once."""
 
-    def told(self, sender: Peer, payload: bytes) -> None:
+    def received(self, sender: Peer, payload: bytes) -> None:
         """A message from :meth:`SkipGraph.tell` of another node (or of this one)."""
 
     def neighbors_changed(self, key: bytes) -> None:
@@ -58,13 +58,13 @@ class Events(Protocol):
         """A node has become unresponsive."""
 
     def entered(self, node: VirtualNode, status: bytes) -> None:
-        """An own key is in the list of level 0; ``status`` is what its left neighbour has told."""
+        """An own key is in the list of level 0; ``status`` is what its left neighbour has sent."""
 
     def departed(self, node: VirtualNode) -> None:
         """An own key is in no list any more."""
 
     def leave(self, node: VirtualNode) -> None:
-        """A key that was told to leave before it had entered is to be taken out."""
+        """A key that was to leave before it had entered is to be taken out."""
 
     def repaired(self, node: VirtualNode, level: int) -> None:
         """A key that was in a list has moved to another left neighbour by itself."""

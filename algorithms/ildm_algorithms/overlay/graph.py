@@ -117,7 +117,7 @@ class SkipGraph:
             Cast: caster.on_cast,
             CastAck: caster.parts.on_ack,
             CastBusy: caster.parts.on_busy,
-            Tell: lambda message: hooks.told(message.origin, message.payload),
+            Tell: lambda message: hooks.received(message.origin, message.payload),
             Invite: lambda message: joining.join(message.peer),
             Terms: agreement.on_terms,
             **dict.fromkeys((LookupReply, WalkReply, SetRAck, SetRNak, Pong), self._answered),

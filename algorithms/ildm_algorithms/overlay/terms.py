@@ -1,4 +1,4 @@
-"""What all nodes of a graph must have alike, and how two that do not are kept apart and told.
+"""What all nodes of a graph must have alike, and how two that do not are kept apart and named.
 
 Digits of membership vectors decide which keys are in which list. Nodes that count these in different bases
 would link keys which do not belong together, and each of them would be right in its own eyes. So every

@@ -1,4 +1,4 @@
-"""Which filters other nodes are being told of, and which SUBACKs wait for that.
+"""Which filters are being announced to other nodes, and which SUBACKs wait for that.
 
 A message that is published after SUBACK has to arrive. So SUBACK waits until all publishers know of the
 filter. Messages they have published before belong to no subscription here. They are not fetched, because they
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["APART", "LONGER", "MOST", "Advertising"]
 
 APART = 0.005
-"""Seconds from the last publisher's answer to SUBACK at least, because ages are told in milliseconds."""
+"""Seconds from the last publisher's answer to SUBACK at least, because ages are sent in milliseconds."""
 LONGER = 0.1
 """And at most: it is as long as the question has taken, because ages do not count the time on the way."""
 MOST = 1_000
@@ -24,7 +24,7 @@ MOST = 1_000
 
 
 class _Question:
-    """One filter that nodes are being told of."""
+    """One filter that is being announced."""
 
     __slots__ = ("fresh", "name", "open", "since", "waits")
 
@@ -87,7 +87,7 @@ class Advertising:
         return False
 
     def end(self, topic_filter: str, known: bool = False, took: float = 0.0) -> None:
-        """Nobody has to be told any more. ``known``: all have been, which took so many seconds."""
+        """The announcement is over. ``known``: it has reached all, which took so many seconds."""
         question = self._open.get(topic_filter)
         if question is None or (known and question.since is not None):
             return

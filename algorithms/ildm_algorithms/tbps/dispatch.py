@@ -94,7 +94,7 @@ class Dispatch:
         elif arrival.payload[:1] in OWN_TOO:
             self.guard(self._take_own, arrival)
 
-    def told(self, sender: Peer, payload: bytes) -> None:
+    def received(self, sender: Peer, payload: bytes) -> None:
         """Another node has sent something to this one alone."""
         self.guard(self._take_tell, sender, payload)
 
@@ -125,10 +125,10 @@ class Dispatch:
             case Needed(segments):
                 self.surveys.needed(arrival.keys, segments)
             case Newer() as newer:
-                for told in self.retained.newer(newer):
-                    self.outbox.superseded(told.topic)
+                for message in self.retained.newer(newer):
+                    self.outbox.superseded(message.topic)
             case Merged(again):
-                self.merges.told(again)
+                self.merges.announced(again)
             case Missed() as missed:
                 self.offers.asked(arrival.origin, missed, arrival.age)
             case Offer() as offer:

@@ -61,7 +61,7 @@ class Interest:
         for topic_filter, qos in changes.items():
             if topic_filter.startswith("$"):
                 continue  # what the standard reserves for the broker stays with it (4.7.2)
-            # which of them have outlived a restart is told by when they come, not by when it is their turn
+            # which of them have outlived a restart shows in when they come, not by when it is their turn
             since = None if qos is None else self.missing.interest_since(topic_filter)
             fresh = not self.missing.restores
             self._changes.add(partial(self._change, topic_filter, qos, since, fresh))

@@ -85,13 +85,13 @@ class Merges:
             lately = self.api.now() - self.config.interest_period
             self._found_others(max(since, min(lately, self.missing.among_before)), lately)
 
-    def told(self, again: bool) -> None:
-        """Another node tells all of a merge; ``again``: those whom it has not reached before."""
+    def announced(self, again: bool) -> None:
+        """Another node announces a merge to all; ``again``: those whom it has not reached before."""
         if not again:
             self._teller.leave_it()
-            self.watch.told()
+            self.watch.announced()
             self._damper.ask()
-        elif self.watch.told_again():
+        elif self.watch.announced_again():
             self._damper.ask()
         else:
             self.missing.merged(alone=False)

@@ -1,8 +1,8 @@
 """Notices that this node's graph has become one with another, and how often something is done about it.
 
-The keys stay in the graph meanwhile; but what this node has asked and told so far has not reached the other
-half. The graph tells of signs of merging where this node does something about it. A node that was alone may
-just find that it has neighbours now.
+The keys stay in the graph meanwhile; but what this node has asked and announced so far has not reached the
+other half. The graph tells of signs of merging where this node does something about it. A node that was alone
+may just find that it has neighbours now.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ TURNS = 3.0
 """Seconds within which those who have seen one tell all others, unless somebody has done so before them."""
 
 AGAIN = 10.0
-"""Seconds until all are told once more. Pieces that the checks of the graph have yet to find are in it by
-then, as a rule."""
+"""Seconds until a merge is announced once more. Pieces that the checks of the graph have yet to find are in
+it by then, as a rule."""
 TIMES = 4
-"""How often all are told once more, at most."""
+"""How often it is announced once more, at most."""
 
 
 class MergeTeller:
@@ -42,27 +42,27 @@ class MergeTeller:
         """``cast``: to all nodes; its first argument is whether it is for those not reached before."""
         self._api = api
         self._cast = cast
-        self._told = 0
+        self._announcement = 0
         self._timer: Timer | None = None
 
     def tell(self) -> None:
         self.leave_it()
-        self._tell(0, self._told, 0)
+        self._tell(0, self._announcement, 0)
 
     def leave_it(self) -> None:
         """Another node tells all, and will again."""
-        self._told += 1
+        self._announcement += 1
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _tell(self, times: int, told: int, before: int) -> None:
+    def _tell(self, times: int, announcement: int, before: int) -> None:
         self._timer = None
 
         def done(result: CastResult) -> None:
             more = not times or not result.complete or result.nodes > before
-            if told == self._told and more and times < TIMES:
-                self._timer = self._api.call_later(AGAIN, self._tell, times + 1, told, result.nodes)
+            if announcement == self._announcement and more and times < TIMES:
+                self._timer = self._api.call_later(AGAIN, self._tell, times + 1, announcement, result.nodes)
 
         self._cast(times > 0, done)
 
@@ -83,7 +83,7 @@ class MergeWatch:
         self._others = False
         self._others_entered = False
         self._last = 0.0
-        self._told = 0.0
+        self._announced_at = 0.0
         self._knows_until = 0.0
         self._turn: float | None = None
         self._timer: Timer | None = None
@@ -130,16 +130,16 @@ class MergeWatch:
             self._turn = None
             self._timer = self._api.call_later(QUIET, self._look)
 
-    def told(self) -> None:
-        """Another node has told all that graphs have merged."""
-        self._told = self._api.now()
-        self._knows_until = self._told + AGAIN * (TIMES + 1)
+    def announced(self) -> None:
+        """Another node has announced to all that graphs have merged."""
+        self._announced_at = self._api.now()
+        self._knows_until = self._announced_at + AGAIN * (TIMES + 1)
 
-    def told_again(self) -> bool:
-        """It tells those who have not heard it before. Whether this node has not."""
+    def announced_again(self) -> bool:
+        """The announcement for nodes that have not received it before. Answers whether this node has not."""
         news = self._api.now() >= self._knows_until
         if news:
-            self.told()
+            self.announced()
         return news
 
     def _look(self) -> None:
@@ -154,11 +154,11 @@ class MergeWatch:
         self._timer = None
         tell, self._others_entered = self._others_entered, False
         self._alone_before = self._others = False
-        # Who has told it had waited, too: half of that later there was nothing left to tell.
-        untold = self._told < self._last + QUIET / 2
+        # The announcer had waited, too: half of that later there was nothing left to announce.
+        unannounced = self._announced_at < self._last + QUIET / 2
         if alone:
             self._merged(True)
-        if untold and (tell or not alone):
+        if unannounced and (tell or not alone):
             self._merged(False)
 
 

@@ -11,7 +11,7 @@ MERGED   cast    nothing: this graph was two; show what you hold
 FILTERS  cast    filters: QUERY for several, to aggregates, which send there from now on
 NEWER    cast    PUBLISH frames of retained messages, to aggregates that may hold older ones
 SURVEY   cast    key of an aggregate: which segments below its prefix have subscribers?
-NEEDED   cast    to that key: segments with subscribers; none: more of them than can be told
+NEEDED   cast    to that key: segments with subscribers; none: more of them than can be sent
 ASK      tell    segments: what is your status there?
 STATUS   tell    answers to ASK, and the status that rides on a join acknowledgement
 REPORT   tell    segment, epoch, suspended of a publisher, to the rendezvous point
@@ -142,7 +142,7 @@ class Survey:
 
 @dataclass(frozen=True, slots=True)
 class Needed:
-    """Segments with subscribers; none of them: there are more than can be told."""
+    """Segments with subscribers; none of them: there are more than can be sent."""
 
     segments: Sequence[Segment]
 

@@ -43,7 +43,7 @@ MERGING = 3.0
 """Seconds more while its graph is about to merge: one question does for both."""
 ON_THE_WAY = 5.0
 """Seconds a question may take to reach everybody, besides those for which nodes keep it; what it asks for is
-told by age."""
+identified by age."""
 RETURN = 10.0
 """Seconds in which a node that comes back finds its graph, and hears of what it has missed; what is offered
 waits for that, unless all have been asked sooner."""
@@ -66,7 +66,7 @@ AMONG = "tbps.among"
 STAMPS = 10.0
 """Seconds between two such entries."""
 LOOKS = 6.0
-"""Seconds between two looks at what has come: longer than until all are told that graphs have merged."""
+"""Seconds between two looks at what has come: longer than until a merge of graphs is announced to all."""
 CLOCK = 0.01
 """Seconds by which a timer may be early."""
 REFRESH = 3_600.0
@@ -502,7 +502,7 @@ class Missing:
         self.confirmed.answered(sender.node_id, question, number, sender.node_id in self._sources)
 
     def _came_before(self, origin: str, number: int) -> bool:
-        """Whether a message has come in an earlier life of this node: its spool knows, or else it is told by
+        """Whether a message has come in an earlier life of this node: its spool knows, or else it shows in
         how far the origin was heard."""
         injected = self.api.has_injected(origin, number)
         return self.presence.came_before(origin, number) if injected is None else injected

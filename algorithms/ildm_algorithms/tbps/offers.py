@@ -298,7 +298,7 @@ class Offers:
             self._skipped(segment, since, partial(topic_matches, segment.text))
 
     def overlooked(self, segment: Segment) -> None:
-        """A segment below an aggregate has subscribers, and they have not told so in time."""
+        """A segment below an aggregate has subscribers, and they have not announced themselves in time."""
         self._skipped(segment, 0.0, partial(topic_matches, segment.text))
 
     def _skipped(self, segment: Segment, since: float, concerns: Callable[[str], bool]) -> None:
@@ -365,7 +365,7 @@ class Offers:
             self.api.call_later(TICK * (0.5 + self.api.random.random()), self._tick)
 
     def merged(self) -> None:
-        """The graph is another: what could not be told before may be told now."""
+        """The graph is another: what could not be offered before may be offered now."""
         for unconfirmed in self._unconfirmed.values():
             unconfirmed.attempts = unconfirmed.wait = 0
 
@@ -388,7 +388,7 @@ class Offers:
 
     def _offer_to_all(self, target: Range, segments: list[_Unconfirmed]) -> None:
         """Offer a page of what some in these segments may have missed."""
-        told: list[tuple[_Unconfirmed, list[int]]] = []
+        offered: list[tuple[_Unconfirmed, list[int]]] = []
         room = PAGE
         for unconfirmed in segments:
             for number in list(unconfirmed.numbers):
@@ -399,14 +399,14 @@ class Offers:
             if numbers := list(islice(unconfirmed.numbers, room)):
                 room -= len(numbers)
                 unconfirmed.under_way = True
-                told.append((unconfirmed, numbers))
-        if told:
+                offered.append((unconfirmed, numbers))
+        if offered:
             self.count("offers_to_all")
-            payload = self._offer(0, {number for _, numbers in told for number in numbers}).encode()
-            self.graph.cast(target, payload, reliable=True, done=partial(self._told_all, told))
+            payload = self._offer(0, {number for _, numbers in offered for number in numbers}).encode()
+            self.graph.cast(target, payload, reliable=True, done=partial(self._page_offered, offered))
 
-    def _told_all(self, told: list[tuple[_Unconfirmed, list[int]]], result: CastResult) -> None:
-        for unconfirmed, numbers in told:
+    def _page_offered(self, offered: list[tuple[_Unconfirmed, list[int]]], result: CastResult) -> None:
+        for unconfirmed, numbers in offered:
             unconfirmed.under_way = False
             if result.complete:
                 unconfirmed.attempts = unconfirmed.wait = 0

@@ -101,7 +101,7 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
             config.retained_answers,
             config.query_rate,
             events.responsible,
-            events.told,
+            events.announced,
             log.is_unwritten,
             events.merging,
             count,
@@ -327,8 +327,8 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
     def delivered(self, arrival: Arrival) -> None:
         self.dispatch.delivered(arrival)
 
-    def told(self, sender: Peer, payload: bytes) -> None:
-        self.dispatch.told(sender, payload)
+    def received(self, sender: Peer, payload: bytes) -> None:
+        self.dispatch.received(sender, payload)
 
 
 class _Events:
@@ -348,7 +348,7 @@ class _Events:
     def came_late(self, route: PublisherRoute) -> None:
         self._plugin.merges.repeating.late(route)
 
-    def told(self, topic_filter: str, known: bool, took: float) -> None:
+    def announced(self, topic_filter: str, known: bool, took: float) -> None:
         self._plugin.interest.advertising.end(topic_filter, known, took)
 
     def is_alone(self) -> bool:

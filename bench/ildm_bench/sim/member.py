@@ -21,7 +21,7 @@ class Member(OverlayAlgorithm[MemberConfig]):
 
     Attributes:
         arrivals: casts that reached this node's keys.
-        told: what :meth:`SkipGraph.tell` brought.
+        received: what :meth:`SkipGraph.tell` brought.
     """
 
     def __init__(self, api: NodeApi, config: MemberConfig) -> None:
@@ -52,7 +52,7 @@ class Member(OverlayAlgorithm[MemberConfig]):
     def delivered(self, arrival: Arrival) -> None:
         self.arrivals.append(arrival)
 
-    def told(self, sender: Peer, payload: bytes) -> None:
+    def received(self, sender: Peer, payload: bytes) -> None:
         self.heard.append((sender, payload))
 
     def merging(self, others: bool, since: float | None) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from ildm_algorithms.octopia.grid.congestion import LinkLoad
 from ildm_algorithms.octopia.grid.routing import NOBODY, Copy, idr, spr
 from ildm_algorithms.octopia.grid.scot import Grid, View
-from ildm_algorithms.octopia.tables.tables import CivSet, Clt, Prt, Told
+from ildm_algorithms.octopia.tables.tables import AddressedCivs, CivSet, Clt, Prt
 from ildm_bench.sim.brokers import Links, Selection
 from ildm_bench.sim.workload import TOPIC, Publication, Publisher, Subscriber, attributes
 
@@ -155,8 +155,8 @@ class Octopia:
         self._tell(node_id, broker.clt.subscribed(wanted), at)
         self.reached(node_id, subscriber, at)
 
-    def _tell(self, node_id: str, told: Told, at: float) -> None:
-        for to, civ in told:
+    def _tell(self, node_id: str, civs: AddressedCivs, at: float) -> None:
+        for to, civ in civs:
             self.links.send(node_id, to, at, (SET if isinstance(civ, CivSet) else UNSET, civ))
 
     def _publish(self, node_id: str, publication: Publication, at: float) -> None:

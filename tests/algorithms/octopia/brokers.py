@@ -11,7 +11,7 @@ from typing import Any
 
 from ildm_algorithms.octopia.content.content import ContentFilter, parse
 from ildm_algorithms.octopia.grid.scot import Grid
-from ildm_algorithms.octopia.tables.tables import Civ, CivSet, Clt, Prt, Told
+from ildm_algorithms.octopia.tables.tables import AddressedCivs, Civ, CivSet, Clt, Prt
 
 from .grid.grids import Routes, Spread
 
@@ -80,8 +80,8 @@ class Brokers:
             for index in reversed(range(len(self.grid.clusters)))
         )
 
-    def _all(self, member: str, told: Told) -> None:
-        for to, civ in told:
+    def _all(self, member: str, civs: AddressedCivs) -> None:
+        for to, civ in civs:
             self._tell(member, to, civ)
 
     def _tell(self, sender: str, to: str, civ: Civ) -> None:

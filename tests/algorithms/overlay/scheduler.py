@@ -188,7 +188,7 @@ class Node(FakeApi):
         self.arrivals: list[Arrival] = []
         self.times: list[float] = []
         """When each of them came."""
-        self.told_of: list[tuple[Peer, bytes]] = []
+        self.direct: list[tuple[Peer, bytes]] = []
         self.events: list[tuple[Any, ...]] = []
         self.graph = network.graph(self, self, OverlayConfig(**options), vector, **network.parts(self))
 
@@ -252,8 +252,8 @@ class Node(FakeApi):
         self.arrivals.append(arrival)
         self.times.append(self.network.time)
 
-    def told(self, sender: Peer, payload: bytes) -> None:
-        self.told_of.append((sender, payload))
+    def received(self, sender: Peer, payload: bytes) -> None:
+        self.direct.append((sender, payload))
 
     def merging(self, others: bool, since: float | None) -> None:
         self.events.append(("merging",))

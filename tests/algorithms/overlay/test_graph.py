@@ -268,8 +268,8 @@ def test_tell() -> None:
     nodes[0].graph.tell(nodes[1].peer, b"hello")
     nodes[0].graph.tell(nodes[0].peer, b"self")
     network.run(1)
-    assert nodes[1].told_of == [(nodes[0].peer, b"hello")]
-    assert nodes[0].told_of == [(nodes[0].peer, b"self")]
+    assert nodes[1].direct == [(nodes[0].peer, b"hello")]
+    assert nodes[0].direct == [(nodes[0].peer, b"self")]
 
 
 def test_nodes_that_join_each_other_in_a_circle_at_once() -> None:
@@ -420,7 +420,7 @@ def test_a_node_that_stops_leaves_a_right_structure_and_no_timers() -> None:
     network.settle()
     assert nodes[2].graph._context._timers == set()
     nodes[2].graph.receive("n1", encode(Tell(nodes[1].peer, b"late")))
-    assert nodes[2].told_of == []
+    assert nodes[2].direct == []
 
 
 def test_a_node_cut_off_stops_within_its_time() -> None:

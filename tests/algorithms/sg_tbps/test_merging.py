@@ -83,12 +83,12 @@ def test_who_hears_another_tell_leaves_it_to_that_one(after: float) -> None:
     assert [again for _, again in casts.made] == [False, False, False, True]
 
 
-def test_what_is_told_again_is_news_to_who_has_not_heard_it() -> None:
+def test_an_announcement_again_is_news_to_who_has_not_received_it() -> None:
     api: Any = FakeApi()
     watch = MergeWatch(api, lambda: False, lambda alone: None)
-    assert [watch.told_again(), watch.told_again()] == [True, False]
+    assert [watch.announced_again(), watch.announced_again()] == [True, False]
     api.run(AGAIN * (TIMES + 2))
-    watch.told()
-    assert not watch.told_again()
+    watch.announced()
+    assert not watch.announced_again()
     api.run(AGAIN * (TIMES + 2))
-    assert watch.told_again()
+    assert watch.announced_again()

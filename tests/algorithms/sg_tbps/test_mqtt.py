@@ -405,7 +405,7 @@ def test_what_others_send_in_error_does_no_harm() -> None:
     world = World()
     a, b = world.start("a", "b")
     for payload in (b"", b"?", b"M", b"S\0\0", b"Q\xff", b"K\0\0\0\1x", b"A\2\0\0\0\0\0\0\0\1x", b"T\0"):
-        a.algorithm.graph.hooks.told(b.peer, payload)
+        a.algorithm.graph.hooks.received(b.peer, payload)
     assert a.counters["malformed"] == 8
     assert len(a.logged) == 8
 

@@ -219,7 +219,7 @@ class PerfectGraph:
         line.note(f"{self.peer.node_id} -> {to.node_id}  {text}{'  LOST' if lost else ''}")
         node = line.world.nodes.get(to.node_id)
         if node is not None and node.alive and not lost:
-            line.world.kernel.post(DELAY, node.algorithm.told, self.peer, payload)
+            line.world.kernel.post(DELAY, node.algorithm.received, self.peer, payload)
 
     def lookup(self, key: bytes, done: Callable[[Ref | None, Ref | None, int], None]) -> None:
         at = bisect_right(self.line.keys, key)

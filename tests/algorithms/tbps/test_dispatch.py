@@ -56,6 +56,6 @@ def test_what_is_not_for_casting_is_dropped_and_counted(payload: bytes) -> None:
 
 def test_what_is_only_for_casting_is_dropped_and_counted() -> None:
     api, one, parts = dispatch()
-    one.told(OTHER, Merged().encode())
+    one.received(OTHER, Merged().encode())
     assert api.counters == {"malformed": 1}
     assert not parts.merges.mock_calls

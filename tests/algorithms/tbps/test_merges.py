@@ -30,11 +30,11 @@ def test_what_another_node_has_told_is_not_told_again() -> None:
     api, merges, merged = watch()
     merges.sign()
     api.run(1.5)
-    merges.told()
+    merges.announced()
     api.run(5)
     assert merged == []
     merges.sign()
-    merges.told()  # it may have begun before that sign
+    merges.announced()  # it may have begun before that sign
     api.run(6)
     assert merged == [False]
 

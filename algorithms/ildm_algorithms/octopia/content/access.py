@@ -33,7 +33,7 @@ Rows = Collection[Row]
 """Some that are found together; not to be changed."""
 
 _NARROWEST, _WIDEST = -40, 80
-"""Binary logarithms of the widths that are told apart: a search looks at each class that has ranges."""
+"""Binary logarithms of the widths that are distinguished: a search looks at each class that has ranges."""
 _LEAST = 0.1
 """Share of the messages that an open range is taken to hold at least."""
 
@@ -289,7 +289,7 @@ def _place(domain: Domain) -> _Place:
 
 
 def key_of_value(value: Value) -> Hashable:
-    """A key to which that of no other value is equal: true is told apart from 1."""
+    """A key to which that of no other value is equal: true is distinguished from 1."""
     return (value,) if isinstance(value, bool) else value
 
 

@@ -297,7 +297,8 @@ def parse_names(texts: Mapping[str, str], limits: ExpressionLimits | None = None
     """The named expressions of a configuration; each may refer to those before it.
 
     Raises:
-        ContentError: a name that could not be told from a predicate, or what is wrong with an expression.
+        ContentError: a name that could not be distinguished from a predicate, or what is wrong with an
+            expression.
     """
     names: dict[str, Expression] = {}
     for name, text in texts.items():

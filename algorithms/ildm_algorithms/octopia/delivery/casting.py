@@ -45,7 +45,7 @@ ACKS_AT_ONCE = 64
 Key = tuple[int, int]
 """Root and number of a cast."""
 Done = Callable[[frozenset[str]], None]
-"""Is told the nodes that may have missed a message."""
+"""Called with the nodes that may have missed a message."""
 
 
 class _Copy:
@@ -333,7 +333,7 @@ class Casting:
         self._look(cast)
 
     def _look(self, cast: _Cast) -> None:
-        """Whether a cast is complete; then who waits for it is told."""
+        """Whether a cast is complete; then the node that waits for it gets the acknowledgement."""
         if cast.open or (cast.carried.reliable and self._casts.pop(cast.key, None) is None):
             return
         if cast.above is not None:
@@ -389,7 +389,7 @@ class Casting:
             self.members.send(copy.route.to, pub, pub.turn)
 
     def _give_up(self, cast: _Cast) -> None:
-        """It takes too long: whoever may lack the message will be told."""
+        """It takes too long: an announcement will go to the nodes that may lack the message."""
         self.count("casts_late")
         for copies in list(self._copies.values()):
             copy = copies.get(cast.key)

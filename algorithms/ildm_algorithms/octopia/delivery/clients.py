@@ -94,5 +94,5 @@ class Clients:
 
 
 def _client(session: Session) -> str:
-    """The client of a session; one whose identifier only the broker knows is told by its connection."""
+    """The client of a session; one whose identifier only the broker knows is identified by its connection."""
     return session.client_id or f"\0{session.id}"

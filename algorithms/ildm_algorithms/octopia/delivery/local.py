@@ -141,7 +141,7 @@ class LocalFilters:
         self._index: ContentIndex[str] = ContentIndex()
         """Owners are the texts of expressions."""
         self._refused: OrderedDict[str, str] = OrderedDict()
-        self._told: OrderedDict[str, None] = OrderedDict()
+        self._logged: OrderedDict[str, None] = OrderedDict()
 
     @property
     def refused(self) -> Mapping[str, str]:
@@ -281,11 +281,11 @@ class LocalFilters:
 
     def _refuse(self, topic_filter: str, why: str) -> str:
         self._count("expressions_refused")
-        if topic_filter not in self._told:
+        if topic_filter not in self._logged:
             self._log("expression refused", filter=topic_filter, reason=why)
-        self._told[topic_filter] = None
-        self._told.move_to_end(topic_filter)
-        _bound(self._told, self._config.refused_listed)
+        self._logged[topic_filter] = None
+        self._logged.move_to_end(topic_filter)
+        _bound(self._logged, self._config.refused_listed)
         return why
 
 

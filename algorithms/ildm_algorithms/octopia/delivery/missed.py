@@ -54,7 +54,7 @@ REMEMBERED = 1_000
 SAVE_INTERVAL = 10.0
 """Seconds until both entries are written again."""
 ON_THE_WAY = 15.0
-"""A question may take so long until it arrives; what it asks for is told by age."""
+"""A question may take so long until it arrives; what it asks for is identified by age."""
 LOOKBACK = 5.0
 """Messages published in so many seconds before an absence may still have been under way."""
 _TIME = Struct(">d")

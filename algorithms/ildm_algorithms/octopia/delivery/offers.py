@@ -1,7 +1,7 @@
 """Offers of a publisher's node to nodes that may have missed its messages.
 
 A node that was away asks by itself (:mod:`~ildm_algorithms.octopia.delivery.missed`). If a message could not
-be brought to a cluster, the nodes there are told that something is owed to them, until they have asked.
+be brought to a cluster, an announcement goes to the nodes there until they have asked.
 """
 
 from __future__ import annotations

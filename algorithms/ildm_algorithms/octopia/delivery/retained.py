@@ -77,7 +77,7 @@ class RetainedSync:
         """Digests of them, and the topics of deletions, too."""
         self._differ: dict[str, int] = {}
         self._sending: set[str] = set()
-        """Nodes that are being told what is retained here."""
+        """Nodes that are being sent what is retained here."""
         self._pace = Pace(api, config.query_rate)
         self._complete = False
         self._started = 0.0
@@ -126,7 +126,7 @@ class RetainedSync:
         return int.from_bytes(self._view.digest)
 
     def hello(self, node_id: str, digest: int) -> None:
-        """A node has told its digest."""
+        """A node has sent its digest."""
         now = self.api.now()
         if digest == self.digest or not self._complete:
             self._differ.pop(node_id, None)
@@ -183,7 +183,7 @@ class RetainedSync:
             if Stamp.of(message) is None or self.is_old(message):
                 continue
             if not message.payload and message.topic not in self._stamps:
-                continue  # nobody has to be told that there is nothing, if there was nothing
+                continue  # nobody needs a deletion, if there was nothing
             self.count("retained_fetched")
             self.fetched.add(message)
             self.copies.retained(message)

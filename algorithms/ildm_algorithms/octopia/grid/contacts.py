@@ -32,7 +32,7 @@ class Contact:
         lost_beat: the same when it was lost: later ones, which others hear, show that it lives.
         reports: its last HELLO as others have heard it: beat and time.
         absent: nodes of its cluster that it has lost sight of.
-        told_news: the newest news it has been told.
+        sent_news: the newest news that was sent to it.
         refused: why it is not spoken with.
     """
 
@@ -50,8 +50,8 @@ class Contact:
         "refused",
         "reports",
         "round_trip",
+        "sent_news",
         "state",
-        "told_news",
     )
 
     def __init__(self, node_id: str, number: int) -> None:
@@ -66,7 +66,7 @@ class Contact:
         self.reports: dict[str, tuple[int, float]] = {}
         self.clusters: frozenset[int] = frozenset()
         self.absent: frozenset[str] = frozenset()
-        self.told_news = 0
+        self.sent_news = 0
         self.news = 0
         self.refused: str | None = None
         self.round_trip = Estimate()
@@ -96,14 +96,14 @@ class Contact:
         self.incarnation = incarnation
         self.beat = self.lost_beat = 0
         self.reports.clear()
-        self.told_news = 0
+        self.sent_news = 0
         self.refused = None
         if self.alive:
             self._down()
 
     def lost(self, certain: bool) -> None:
         """Its link was lost; ``certain``: it cannot be reached at all."""
-        self.told_news = 0
+        self.sent_news = 0
         if self.state is ContactState.UP and not certain:
             self.state = ContactState.SUSPECT
         elif self.state in (ContactState.UP, ContactState.SUSPECT):

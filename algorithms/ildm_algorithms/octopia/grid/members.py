@@ -50,8 +50,8 @@ class Tables(NamedTuple):
 
     session: int = 0
     adverts: int = 0
-    told_session: int = 0
-    told: int = 0
+    civ_session: int = 0
+    civs: int = 0
     retained: int = 0
     absent: tuple[int, ...] = ()
     sets: tuple[SetVersion, ...] = ()
@@ -260,9 +260,9 @@ class Members:
         news = tuple(
             _news(other)
             for other in self.contacts.values()
-            if other.news > contact.told_news and other is not contact
+            if other.news > contact.sent_news and other is not contact
         )
-        contact.told_news = self._news
+        contact.sent_news = self._news
         tables = self.hooks.tables(contact.node_id)
         heards = (
             Heard(other.number, other.beat)
@@ -365,7 +365,7 @@ class Members:
                 self.hooks.restarted(contact.node_id)
 
     def _refuse(self, sender: Peer, why: str) -> None:
-        """Told once, and shown."""
+        """Said once, and shown."""
         if sender.node_id in self.contacts:
             first = self.contacts[sender.node_id].refused is None
         else:
@@ -401,7 +401,7 @@ class Members:
             return True
         self.count("before_hello")
         if sender.address and not contact.address:
-            # nobody has told of it, or that was lost
+            # nobody has announced it, or that was lost
             self._learn(contact, contact.incarnation, sender.address)
         if self.api.now() - self._greeted_at.get(sender.node_id, -AGAIN) >= AGAIN:
             self._greeted_at[sender.node_id] = self.api.now()

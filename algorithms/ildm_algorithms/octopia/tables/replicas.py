@@ -2,7 +2,7 @@
 
 Each node has the last word on its own set of subscriptions, which it numbers by versions. A change goes along
 the tree of the cluster (SUB, UNSUB). A node that lacks a version fetches the whole set from the neighbour
-that told of the change. As long as a live node's set is not here, the node counts as one that wants
+that announced the change. As long as a live node's set is not here, the node counts as one that wants
 everything.
 """
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ildm_algorithms.octopia.messages import GONE, AdvertEntry, Adverts, Again, Civs, Hello, OverlayError
 from ildm_algorithms.octopia.tables.pages import pages, size_of_civ, size_of_entry, whole_or_parts
-from ildm_algorithms.octopia.tables.tables import Civ, CivSet, CivUnset, Clt, Told
+from ildm_algorithms.octopia.tables.tables import AddressedCivs, Civ, CivSet, CivUnset, Clt
 
 if TYPE_CHECKING:
     from ildm.api import NodeApi
@@ -37,7 +37,7 @@ class _Session:
         self.sent = 0
         self.received = 0
         self.filters = 0
-        """Filters that its cluster has told."""
+        """Filters that its cluster has sent."""
         self.unanswered: set[int] = set()
         """Advertisements from it that cannot be answered yet: sets of this cluster are lacking."""
 
@@ -85,7 +85,7 @@ class Sessions:
         to = self._to.get(node_id)
         if to is None:
             self._begin(node_id)
-        elif hello.told_session != to.number or hello.told != to.received:
+        elif hello.civ_session != to.number or hello.civs != to.received:
             self._begin_again(node_id)
         there = self._from.get(node_id)
         if hello.session and (
@@ -174,15 +174,15 @@ class Sessions:
             answers = [self.clt.advertised(node_id, uid, rows[uid].advertised) for uid in uids if uid in rows]
             self._send_civs(node_id, session, _joined(answers))
 
-    def tell(self, told: Told) -> None:
-        """Send what a change of the subscriptions here gives to tell."""
+    def tell(self, civs: AddressedCivs) -> None:
+        """Send what a change of the subscriptions here gives to send."""
         by_node: dict[str, list[Civ]] = {}
-        for node_id, civ in told:
+        for node_id, civ in civs:
             by_node.setdefault(node_id, []).append(civ)
-        for node_id, civs in by_node.items():
+        for node_id, some in by_node.items():
             session = self._from.get(node_id)
             if session is not None:
-                self._send_civs(node_id, session, _without(civs, session.unanswered))
+                self._send_civs(node_id, session, _without(some, session.unanswered))
 
     def _send_civs(self, node_id: str, session: _Session, civs: Sequence[Civ]) -> None:
         for some in pages(whole_or_parts(civs), size_of_civ):

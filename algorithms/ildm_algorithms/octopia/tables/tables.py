@@ -19,7 +19,7 @@ from ildm_algorithms.octopia.content.relations import covers
 KEPT = 10
 """Overlapping subscriptions are kept for an advertisement up to this many times ``summary``."""
 SUMMARY_LENGTH = 32_768
-"""Characters of the filters that are told of an advertisement; they go in one message."""
+"""Characters of the filters that are sent for an advertisement; they go in one message."""
 
 
 class CivSet(NamedTuple):
@@ -39,7 +39,7 @@ class CivUnset(NamedTuple):
 
 
 Civ = CivSet | CivUnset
-Told = list[tuple[str, Civ]]
+AddressedCivs = list[tuple[str, Civ]]
 """To which nodes what has to be sent, in this order."""
 
 
@@ -141,19 +141,19 @@ class Prt:
 class Row:
     """Another node's advertisement: how much of it this node's cluster wants.
 
-    ``count`` subscriptions overlap it (m). Its node is told those that no other covers, if there are at most
-    ``summary``; else it is told to send all.
+    ``count`` subscriptions overlap it (m). Its node receives those that no other covers, if there are at most
+    ``summary``; else it is asked to send all.
     """
 
-    __slots__ = ("advertised", "count", "filters", "told")
+    __slots__ = ("advertised", "count", "filters", "sent")
 
     def __init__(self, advertised: ContentFilter) -> None:
         self.advertised = advertised
         self.count = 0
         self.filters: dict[ContentFilter, None] | None = None
         """All that overlap; None: too many, or there is no summary."""
-        self.told: dict[ContentFilter, None] = {}
-        """Those of ``filters`` that its node has been told."""
+        self.sent: dict[ContentFilter, None] = {}
+        """Those of ``filters`` that were sent to its node."""
 
 
 class Own:
@@ -164,7 +164,7 @@ class Own:
     def __init__(self, advertised: ContentFilter) -> None:
         self.advertised = advertised
         self.answers: dict[int, set[ContentFilter] | None] = {}
-        """By cluster: the filters it has told; None: it wants all; empty: nothing. A cluster that is not
+        """By cluster: the filters it has sent; None: it wants all; empty: nothing. A cluster that is not
         here has not answered."""
 
 
@@ -174,7 +174,7 @@ class Clt:
     Args:
         prt: of this node; whoever changes it says so here (:meth:`subscribed`, :meth:`unsubscribed`).
         clusters: indices of the clusters besides its own.
-        summary: filters told of an advertisement; 0: bits alone, as in the paper.
+        summary: filters sent for an advertisement; 0: bits alone, as in the paper.
     """
 
     def __init__(self, prt: Prt, clusters: Iterable[int], summary: int = 0) -> None:
@@ -185,8 +185,8 @@ class Clt:
         self._own_index: ContentIndex[int] = ContentIndex()
         self._rows: dict[str, dict[int, Row]] = {}
         self._row_index: ContentIndex[tuple[str, int]] = ContentIndex()
-        self._told: ContentIndex[int] = ContentIndex()  # of all own advertisements, by cluster
-        self._tellers: Counter[tuple[int, ContentFilter]] = Counter()
+        self._filters: ContentIndex[int] = ContentIndex()  # of all own advertisements, by cluster
+        self._mentions: Counter[tuple[int, ContentFilter]] = Counter()
 
     def __len__(self) -> int:
         return len(self._own) + sum(map(len, self._rows.values()))
@@ -215,9 +215,9 @@ class Clt:
         return own.advertised
 
     def answered(self, cluster: int, civ: Civ) -> list[int]:
-        """A cluster has told what it wants; answers the uids among it that are not advertised.
+        """A cluster has sent what it subscribes to; answers the uids among it that are not advertised.
 
-        Whoever advertises anew to a cluster forgets what that has told first (:meth:`forget_cluster`).
+        Whoever advertises anew to a cluster forgets what that has sent first (:meth:`forget_cluster`).
         """
         unknown = []
         for uid in civ.uids:
@@ -244,14 +244,14 @@ class Clt:
         before = own.answers.get(cluster) or set()
         now = filters or set()
         for content in before - now:
-            self._tellers[cluster, content] -= 1
-            if not self._tellers[cluster, content]:
-                del self._tellers[cluster, content]
-                self._told.remove(content, cluster)
+            self._mentions[cluster, content] -= 1
+            if not self._mentions[cluster, content]:
+                del self._mentions[cluster, content]
+                self._filters.remove(content, cluster)
         for content in now - before:
-            self._tellers[cluster, content] += 1
-            if self._tellers[cluster, content] == 1:
-                self._told.add(content, cluster)
+            self._mentions[cluster, content] += 1
+            if self._mentions[cluster, content] == 1:
+                self._filters.add(content, cluster)
         own.answers[cluster] = filters
 
     def clusters_of(self, topic: str, attributes: Attributes) -> frozenset[int] | None:
@@ -265,13 +265,13 @@ class Clt:
         for uid in uids:
             answers = self._own[uid].answers
             for cluster in self.clusters:
-                told = answers.get(cluster)
-                if told is None:
+                answer = answers.get(cluster)
+                if answer is None:
                     found.add(cluster)
-                elif told:
+                elif answer:
                     precise = True
         if precise and len(found) < len(self.clusters):
-            found.update(self._told.match(topic, attributes))
+            found.update(self._filters.match(topic, attributes))
         return frozenset(found)
 
     def bits(self, uid: int) -> dict[int, bool | None]:
@@ -317,30 +317,30 @@ class Clt:
 
     # changes of subscriptions -----------------------------------------------------------------------
 
-    def subscribed(self, content: ContentFilter) -> Told:
+    def subscribed(self, content: ContentFilter) -> AddressedCivs:
         """A filter is new in the PRT."""
         wholly: dict[str, list[int]] = {}
         more: dict[str, list[int]] = {}
         covered: dict[str, dict[int, list[ContentFilter]]] = {}
         for node_id, uid, row in self._overlapping(content):
-            told_all, told_it, gone = self._enter(row, content)
-            if told_all:
+            all_sent, filter_sent, gone = self._enter(row, content)
+            if all_sent:
                 wholly.setdefault(node_id, []).append(uid)
-            if told_it:
+            if filter_sent:
                 more.setdefault(node_id, []).append(uid)
             if gone:
                 covered.setdefault(node_id, {})[uid] = gone
-        told: Told = [(node_id, CivSet(tuple(uids))) for node_id, uids in wholly.items()]
-        told += [(node_id, CivSet(tuple(uids), (content,))) for node_id, uids in more.items()]
-        told += [
+        civs: AddressedCivs = [(node_id, CivSet(tuple(uids))) for node_id, uids in wholly.items()]
+        civs += [(node_id, CivSet(tuple(uids), (content,))) for node_id, uids in more.items()]
+        civs += [
             (node_id, CivUnset((uid,), tuple(gone)))
             for node_id, rows in covered.items()
             for uid, gone in rows.items()
         ]
-        return told
+        return civs
 
     def _enter(self, row: Row, content: ContentFilter) -> tuple[bool, bool, list[ContentFilter]]:
-        """Add a filter to a row. Answers what its node is told: it subscribes to all, to this filter, and
+        """Add a filter to a row. Answers what its node receives: it subscribes to all, to this filter, and
         these, which it covers, need not be known any more."""
         row.count += 1
         if row.filters is None:
@@ -348,82 +348,82 @@ class Clt:
                 return False, False, []
             if not self.summary:
                 return True, False, []
-            row.filters, row.told = {content: None}, {content: None}
+            row.filters, row.sent = {content: None}, {content: None}
             return False, True, []
         row.filters[content] = None
         gone: list[ContentFilter] = []
-        told = not any(covers(other, content) for other in row.told)
-        if told:
-            gone = [other for other in row.told if covers(content, other)]
-            row.told[content] = None
+        uncovered = not any(covers(other, content) for other in row.sent)
+        if uncovered:
+            gone = [other for other in row.sent if covers(content, other)]
+            row.sent[content] = None
             for other in gone:
-                del row.told[other]
-        if not self._is_brief(row.told) or len(row.filters) > KEPT * self.summary:
-            row.filters, row.told = None, {}
+                del row.sent[other]
+        if not self._is_brief(row.sent) or len(row.filters) > KEPT * self.summary:
+            row.filters, row.sent = None, {}
             return True, False, []
-        return False, told, gone
+        return False, uncovered, gone
 
-    def unsubscribed(self, content: ContentFilter) -> Told:
+    def unsubscribed(self, content: ContentFilter) -> AddressedCivs:
         """A filter is in the PRT no more."""
         nothing: dict[str, list[int]] = {}
         less: dict[str, list[int]] = {}
-        told: Told = []
+        civs: AddressedCivs = []
         for node_id, uid, row in self._overlapping(content):
             row.count -= 1
             if row.count == 0:
-                row.filters, row.told = None, {}
+                row.filters, row.sent = None, {}
                 nothing.setdefault(node_id, []).append(uid)
             elif row.filters is None:
                 if row.count <= self.summary // 2:
-                    told.append((node_id, self._counted(uid, row)))
+                    civs.append((node_id, self._counted(uid, row)))
             else:
                 del row.filters[content]
-                if content in row.told:
-                    del row.told[content]
+                if content in row.sent:
+                    del row.sent[content]
                     bare = _uncovered(
                         other
                         for other in row.filters
-                        if other not in row.told and not any(covers(one, other) for one in row.told)
+                        if other not in row.sent and not any(covers(one, other) for one in row.sent)
                     )
-                    row.told.update(bare)
-                    if not self._is_brief(row.told):
-                        row.filters, row.told = None, {}
-                        told.append((node_id, CivSet((uid,))))
+                    row.sent.update(bare)
+                    if not self._is_brief(row.sent):
+                        row.filters, row.sent = None, {}
+                        civs.append((node_id, CivSet((uid,))))
                         continue
                     if bare:
-                        told.append((node_id, CivSet((uid,), tuple(bare))))
+                        civs.append((node_id, CivSet((uid,), tuple(bare))))
                     less.setdefault(node_id, []).append(uid)
-        told += [(node_id, CivUnset(tuple(uids), (content,))) for node_id, uids in less.items()]
-        told += [(node_id, CivUnset(tuple(uids))) for node_id, uids in nothing.items()]
-        return told
+        civs += [(node_id, CivUnset(tuple(uids), (content,))) for node_id, uids in less.items()]
+        civs += [(node_id, CivUnset(tuple(uids))) for node_id, uids in nothing.items()]
+        return civs
 
-    def changed(self, change: Change) -> Told:
-        """All that a change of the PRT gives to tell: what is new first, so that no bit goes in between."""
-        told = [each for content in change.added for each in self.subscribed(content)]
-        return told + [each for content in change.removed for each in self.unsubscribed(content)]
+    def changed(self, change: Change) -> AddressedCivs:
+        """All that a change of the PRT gives to send: what is new first, so that no bit goes in between."""
+        civs = [each for content in change.added for each in self.subscribed(content)]
+        return civs + [each for content in change.removed for each in self.unsubscribed(content)]
 
     def _overlapping(self, content: ContentFilter) -> Iterator[tuple[str, int, Row]]:
         for _, owners in self._row_index.overlapping(content):
             for node_id, uid in owners:
                 yield node_id, uid, self._rows[node_id][uid]
 
-    def _is_brief(self, told: Collection[ContentFilter]) -> bool:
-        """Whether these may be told one by one: few, and not too long for one message."""
-        return len(told) <= self.summary and sum(one.length for one in told) <= SUMMARY_LENGTH
+    def _is_brief(self, filters: Collection[ContentFilter]) -> bool:
+        """Whether these may be sent one by one: few, and not too long for one message."""
+        return len(filters) <= self.summary and sum(one.length for one in filters) <= SUMMARY_LENGTH
 
     def _counted(self, uid: int, row: Row) -> Civ:
-        """Look a row up in the PRT anew; what its node is told."""
+        """Look a row up in the PRT anew; what its node receives."""
         found = list(self.prt.overlapping(row.advertised))
         row.count = len(found)
-        row.filters, row.told = None, {}
+        row.filters, row.sent = None, {}
         if not found:
             return CivUnset((uid,))
         if len(found) <= KEPT * self.summary:
-            row.told = dict.fromkeys(_uncovered(found))
-            if self._is_brief(row.told):
+            row.sent = dict.fromkeys(_uncovered(found))
+            if self._is_brief(row.sent):
                 row.filters = dict.fromkeys(found)
-                return CivSet((uid,), tuple(row.told))
-            row.told = {}
+                return CivSet((uid,), tuple(row.sent))
+            row.sent = {}
         return CivSet((uid,))
 
 

@@ -26,7 +26,7 @@ PartId = tuple[str, int]
 AT_ONCE = 100
 """Casts that are forgotten when a new one is taken."""
 _MOST = 0x7FFF_FFFF
-"""That is told to have been reached: what another node tells may be wrong, and sums have to fit."""
+"""That are said to have been reached: what another node tells may be wrong, and sums have to fit."""
 _CAST = 500
 """Bytes a cast needs besides what is counted."""
 _PART = 350

@@ -90,8 +90,8 @@ class Answers:
         if right.key == node.key or between(node.key, new.key, right.key):
             rseq = link.rseq.next
             self.table.set_right(node, level, new, message.seq)
-            told = SetL(level, right.key, new, rseq, b"", lefts, message.terms)
-            self.context.send(right.peer, told)
+            change = SetL(level, right.key, new, rseq, b"", lefts, message.terms)
+            self.context.send(right.peer, change)
             if level == 0 and right.key != node.key and self._was_passed_over(message):
                 self.context.hooks.merging(False, node.placed_at)
             return SetRAck(message.id, right, rseq, lefts, status)

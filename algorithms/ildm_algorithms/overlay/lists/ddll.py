@@ -268,7 +268,7 @@ class Lists:
         misled = self.context.env.now() - placed_at > _MISLED
         own = before.peer.node_id == self.context.node_id
 
-        def told(known: bool) -> None:
+        def answered(known: bool) -> None:
             if not known:
                 self.context.hooks.merging(True, None)
             elif passed_over or own:
@@ -276,12 +276,12 @@ class Lists:
                 self.context.hooks.merging(passed_over and misled, placed_at if own else None)
 
         if before.key == node.key:
-            told(True)  # it was a ring of one: there is nobody to ask
+            answered(True)  # it was a ring of one: there is nobody to ask
         else:
-            self.finder.know_of(left.key, before, told)
+            self.finder.know_of(left.key, before, answered)
 
     def _take_right(self, node: VirtualNode, level: int, link: Link, ack: SetRAck) -> None:
-        """The nearer one of both right neighbours stays; the other one is told about it."""
+        """The nearer one of both right neighbours stays; a hint goes to the other one."""
         new, old = ack.right, link.right
         if new is None:
             return

@@ -27,7 +27,7 @@ _LOOKS = 64
 _PAUSE = 0.05
 """Own keys looked for in the other graph at once, and seconds between so many and the next ones."""
 _SPREAD_AGAIN = 4
-"""Attempts after which the other nodes of the graph left behind are told once more."""
+"""Attempts after which the other nodes of the graph left behind get another message."""
 
 
 class Joining:

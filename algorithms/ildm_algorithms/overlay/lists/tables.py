@@ -408,5 +408,5 @@ class Table:
             yield self.foreign_links[at]
 
     def lefts(self, node: VirtualNode, level: int) -> tuple[Ref, ...]:
-        """What the right neighbour of ``node`` is told of the nodes on its left."""
+        """What the right neighbour of ``node`` receives about the nodes on its left."""
         return (node.ref, *node.links[level].lefts)[:LEFTS]

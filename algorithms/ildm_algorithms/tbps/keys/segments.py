@@ -44,7 +44,7 @@ class Graph(Protocol):
 
 
 class KeyState(Enum):
-    """State of one key of this node, as far as the graph has told."""
+    """State of one key of this node, as far as the graph has reported."""
 
     OUT = "out"
     QUEUED = "queued"
@@ -173,7 +173,7 @@ class Segments:
         """Keys of publishers in the graph that can make room; True: of aggregates."""
         self._ceding: dict[bytes, Member] = {}
         """Those that are about to do so."""
-        self._told_refused = -REFUSED_AGAIN
+        self._logged_refused = -REFUSED_AGAIN
 
     def enable(self) -> None:
         """The graph is there: enter it with all roles that are due by now."""
@@ -335,8 +335,8 @@ class Segments:
                 reason=reason,
             )
         now = self.api.now()
-        if now >= self._told_refused + REFUSED_AGAIN:
-            self._told_refused = now
+        if now >= self._logged_refused + REFUSED_AGAIN:
+            self._logged_refused = now
             self.api.log(
                 "no room for a key in the overlay",
                 segment=member.segment.text,

@@ -68,8 +68,8 @@ class Aggregate:
         "_events",
         "_limit",
         "_overflow",
+        "_subscribed",
         "_ticks",
-        "_told",
         "_used",
         "state",
     )
@@ -77,7 +77,7 @@ class Aggregate:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self.state = Knowledge.JOINING
-        self._told: dict[bytes, int] = {}
+        self._subscribed: dict[bytes, int] = {}
         """Code of a segment with subscribers -> number of the event that said so last."""
         self._events = 0
         self._asked_at = 0
@@ -94,7 +94,7 @@ class Aggregate:
     @property
     def codes(self) -> frozenset[bytes]:
         """Segments known to have subscribers."""
-        return frozenset(self._told)
+        return frozenset(self._subscribed)
 
     @property
     def everywhere(self) -> bool:
@@ -105,7 +105,7 @@ class Aggregate:
         """For people."""
         return {
             "knowledge": self.state.value,
-            "segments with subscribers": len(self._told),
+            "segments with subscribers": len(self._subscribed),
             "sends everywhere": self.everywhere,
         }
 
@@ -116,16 +116,16 @@ class Aggregate:
 
     def knows(self, code: bytes) -> bool:
         """Whether a segment below the prefix is known to have subscribers."""
-        return code in self._told
+        return code in self._subscribed
 
     def sends_to(self, code: bytes) -> bool:
         """Whether a message would go to a segment below the prefix."""
-        return code in self._told or self.everywhere
+        return code in self._subscribed or self.everywhere
 
     def wants(self, code: bytes) -> bool:
         """Whether a message goes to a segment below the prefix now."""
         self._used = True
-        if code in self._told:
+        if code in self._subscribed:
             self._doubtful[code] = None
         return self.sends_to(code)
 
@@ -140,16 +140,16 @@ class Aggregate:
         """The key has left the graph, though topics go through the aggregate: nobody tells it anything."""
         self.state = Knowledge.JOINING
 
-    def told(self, codes: Collection[bytes]) -> None:
-        """Segments below have subscribers; none: more of them than can be told."""
+    def subscribed(self, codes: Collection[bytes]) -> None:
+        """Segments below have subscribers; none: more of them than can be sent."""
         self._events += 1
         for code in codes:
-            self._told.pop(code, None)
-            self._told[code] = self._events
-        if not codes or len(self._told) > self._limit:
+            self._subscribed.pop(code, None)
+            self._subscribed[code] = self._events
+        if not codes or len(self._subscribed) > self._limit:
             self._overflow = True
-            while len(self._told) > self._limit:
-                del self._told[next(iter(self._told))]
+            while len(self._subscribed) > self._limit:
+                del self._subscribed[next(iter(self._subscribed))]
 
     def asked(self, complete: bool) -> Command | None:
         """The question has reached everybody below, or not."""
@@ -167,18 +167,18 @@ class Aggregate:
         if not self._complete:
             return self._ask()
         self.state = Knowledge.KNOWING
-        for code, event in self._told.items():
+        for code, event in self._subscribed.items():
             if event <= self._asked_at:
                 self._doubtful[code] = None
         return None
 
     def unheard(self, code: bytes, moment: int) -> None:
         """What was sent at ``moment`` into a segment has met no subscriber."""
-        if self._told.get(code, moment + 1) <= moment:
-            del self._told[code]
+        if self._subscribed.get(code, moment + 1) <= moment:
+            del self._subscribed[code]
 
     def merged(self) -> Command | None:
-        """The graph has become one with another, whose subscribers have not told this one."""
+        """The graph has become one with another, whose subscribers have not announced themselves here."""
         if self.state is not Knowledge.KNOWING:
             return None
         self.state = Knowledge.UNSURE
@@ -191,7 +191,7 @@ class Aggregate:
         self._ticks += 1
         if self._ticks % ASK_EVERY == 0:
             return self._ask()
-        codes = [code for code in self._doubtful if code in self._told][:PROBES]
+        codes = [code for code in self._doubtful if code in self._subscribed][:PROBES]
         if len(codes) < PROBES:
             self._doubtful.clear()
         for code in codes:
@@ -202,9 +202,9 @@ class Aggregate:
         self._used = False
         self._asked_at = self._events
         if self._overflow:
-            # told anew who has subscribers, there may be fewer
+            # the answers name all that have subscribers, perhaps fewer
             self._overflow = False
-            self._told.clear()
+            self._subscribed.clear()
             if self.state is Knowledge.KNOWING:
                 self.state = Knowledge.UNSURE
         return Command(AggregateCommand.ASK)

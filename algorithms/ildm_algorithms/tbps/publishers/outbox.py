@@ -89,7 +89,7 @@ class Outbox:
         self._orphans: list[PublisherRoute] = []
         """Routes that have been closed with something in them."""
         self._newer = Announcer(api, graph, Newer, "retained_told", count)
-        self._told: OrderedDict[str, None] = OrderedDict()
+        self._announced: OrderedDict[str, None] = OrderedDict()
         """Topics whose retained message from here all who may hold another know of."""
 
     def publish(self, message: Publish, turn: int) -> None:
@@ -194,11 +194,11 @@ class Outbox:
 
     def superseded(self, topic: str) -> None:
         """Another node holds the retained message of a topic now."""
-        self._told.pop(topic, None)
+        self._announced.pop(topic, None)
 
     def merged(self) -> None:
         """The graph has become one with another, where others may hold what is held here."""
-        self._told.clear()
+        self._announced.clear()
 
     # sending ----------------------------------------------------------------------------------
 
@@ -218,7 +218,7 @@ class Outbox:
         qos = min(message.qos, self.config.qos)
         aggregate = route.aggregate
         segments = route.segments if aggregate is None else segments_of_topic(topic)
-        telling = message.retain and topic not in self._told
+        telling = message.retain and topic not in self._announced
         now = self.api.now()
         asleep = 0
         for segment in segments:
@@ -230,7 +230,7 @@ class Outbox:
                 member.publisher.used = True
             else:
                 member.skip(at)
-            # the publishers of the very topic are told of retained messages: they may hold older ones
+            # the publishers of the very topic receive retained messages: they may hold older ones
             held = message.retain and segment.is_exact and (telling or aggregate is None)
             if not (active or held):
                 asleep += 1
@@ -333,13 +333,13 @@ class Outbox:
         """Aggregates of other nodes may hold older retained messages of the topic; they hear of a newer one
         once, not of each that follows."""
         topic = message.topic
-        self._told[topic] = None
-        if len(self._told) > self.config.told_topics:
-            self._told.popitem(last=False)
+        self._announced[topic] = None
+        if len(self._announced) > self.config.told_topics:
+            self._announced.popitem(last=False)
 
         def done(complete: bool) -> None:
             if not complete:
-                self._told.pop(topic, None)
+                self._announced.pop(topic, None)
 
         ranges = [segment.publishers for segment in prefixes_above(topic)]
         self._newer.add(self._frame(message), ranges, done)

@@ -120,11 +120,11 @@ class Publisher:
         if left is Left.PUBLISHER:
             if status is not None and status.epoch >= self.epoch:
                 self.epoch, self.suspended = status
-            if hinted:  # the status may have been told before the subscriber spoke up
+            if hinted:  # the status may have been sent before the subscriber spoke up
                 self.suspended = False
             return None
         self._begin(left is not Left.SUBSCRIBER and not hinted)
-        # Nobody else needs to be told: a rendezvous point before this one hands over what it knows.
+        # Nobody else needs to receive it: a rendezvous point before this one hands over what it knows.
         return None
 
     def neighbor_changed(self, left: Left) -> Command | None:
@@ -155,7 +155,7 @@ class Publisher:
         return Command(PublisherCommand.ASK, self.status) if self.suspended or self.used else None
 
     def answered(self, status: Status) -> Command | None:
-        """The left neighbour has told its status."""
+        """The left neighbour has sent its status."""
         if not self._joined or self.rendezvous:
             return None
         self.used = False

@@ -23,7 +23,7 @@ long as that took."""
 ASK_AGAIN = 5.0
 """Seconds until the next question when one has not."""
 PIECE_BYTES = 32_768
-"""Of what is told of many segments or filters in one message."""
+"""Of what is sent about many segments or filters in one message."""
 
 
 def pieces(texts: Iterable[bytes]) -> Iterator[int]:
@@ -118,7 +118,7 @@ class Surveys:
             return
         self.count("surveys_answered")
         if asker.node_id == self.api.node_id:
-            self._told(asking.code, codes)
+            self._subscribed(asking.code, codes)
             return
         if len(codes) > self.limit:
             codes = []
@@ -139,7 +139,7 @@ class Surveys:
                 code = found[0].segment.code
                 aggregate = self.aggregates.get(code)
                 silent = [c for c in codes if aggregate is not None and not aggregate.sends_to(c)]
-                self._told(code, codes)
+                self._subscribed(code, codes)
                 for unheard_of in silent:
                     self.overlooked(Segment(unheard_of))
 
@@ -154,16 +154,16 @@ class Surveys:
             below = topics_below(segment.levels)
             known = [code for code in codes if code in below]
             if known:
-                self._told(segment.code, known)
+                self._subscribed(segment.code, known)
 
-    def _told(self, code: bytes, codes: Sequence[bytes]) -> None:
+    def _subscribed(self, code: bytes, codes: Sequence[bytes]) -> None:
         aggregate = self.aggregates.get(code)
         if aggregate is None:
             return
         before = aggregate.everywhere
         if new := [code for code in codes if not aggregate.wants(code)]:
             self.learned(new)
-        aggregate.told(codes)
+        aggregate.subscribed(codes)
         if aggregate.everywhere and not before:
             self.count("interest_overflows")
             self.api.log(

@@ -76,9 +76,9 @@ class Suspension:
             member.publisher.joined(Left.SUBSCRIBER, None)  # never suspended as a whole
             self.surveys.joined(member)
             return
-        told = self._read_status(member.segment, status) if status else None
+        received = self._read_status(member.segment, status) if status else None
         publisher = member.publisher
-        self._obey(member, publisher.joined(_side(member.segment, left), told))
+        self._obey(member, publisher.joined(_side(member.segment, left), received))
         if not publisher.rendezvous:
             self._check_soon(member)
 
@@ -101,7 +101,7 @@ class Suspension:
         return Statuses([(member.segment, publisher.status)]).encode()
 
     def signalled(self, signal: Signal, sender: Peer | None = None) -> None:
-        """A status was announced to all publishers of a segment, or told to this one alone."""
+        """A status was announced to all publishers of a segment, or sent to this one alone."""
         member = self.segments.get(signal.segment)
         if member is None or self.segments.publisher(signal.segment) is None:
             self.count("signals_not_concerned")
@@ -241,8 +241,8 @@ class Suspension:
             self.count("malformed")
             return None
         if isinstance(payload, Statuses):
-            for told, status in payload.entries:
-                if told == segment:
+            for named, status in payload.entries:
+                if named == segment:
                     return status
         return None
 

@@ -40,7 +40,7 @@ class Following:
         self._table: FilterTable[Peer] = FilterTable()
 
     def answered(self, asker: Peer, topic_filter: str) -> None:
-        """It was told that what it has got is all that matches."""
+        """It has received that what it has got is all that matches."""
         if len(topic_filter) > LONGEST:
             return
         self._at.pop((topic_filter, asker), None)

@@ -72,7 +72,7 @@ class RetainedQueries:
         max_answers: int,
         rate: float,
         responsible: Callable[[str], bytes | None],
-        told: Callable[[str, bool, float], None],
+        announced: Callable[[str, bool, float], None],
         unwritten: Callable[[str], bool],
         merging: Callable[[], bool],
         count: Callable[[str], None],
@@ -94,11 +94,11 @@ class RetainedQueries:
         self.count = count
         self.responsible = responsible
         """Code of the segment in which this node is found as publisher of a topic."""
-        self.told = told
+        self.announced = announced
         """Hears that all publishers know of a filter and how long that took, or that nobody goes on telling
         them."""
         self.unwritten = unwritten
-        """Whether what has entered on a topic is not on disk yet, so that nobody is told of it."""
+        """Whether what has entered on a topic is not on disk yet, so that no node receives it."""
         self.merging = merging
         """There may be holders that could not be asked so far: they were in another graph."""
         self.clearing = Clearing(api, self.clear)
@@ -248,7 +248,7 @@ class RetainedQueries:
             if len(results) < 2 or self._asker(topic_filter, question) is None:
                 return
             if all(results):
-                self.told(topic_filter, True, self.api.now() - began)
+                self.announced(topic_filter, True, self.api.now() - began)
                 # the answers come on ways of their own
                 self.api.call_later(RETRY, self._done, topic_filter, question)
                 return
@@ -256,7 +256,7 @@ class RetainedQueries:
             if attempts > 1:
                 self.api.call_later(RETRY, self._query, topic_filter, question, attempts - 1)
             else:
-                self.told(topic_filter, False, 0.0)
+                self.announced(topic_filter, False, 0.0)
 
         def done(result: CastResult) -> None:
             part(result.complete)
@@ -395,7 +395,7 @@ class RetainedQueries:
             return
         if complete:
             member.filters[topic_filter] = Progress.DONE
-            self.told(topic_filter, True, 0.0)
+            self.announced(topic_filter, True, 0.0)
         elif member.filters[topic_filter] is Progress.ASKED:
             self._query(topic_filter, self._questions[topic_filter])
 
@@ -409,7 +409,7 @@ class RetainedQueries:
         if (known_stamp is not None and known_stamp >= stamp) or self.fetched.is_deleted(message):
             return
         self.follow_up(message, True)
-        # nobody here has to be told that there is nothing, if there was nothing
+        # nobody here needs a deletion, if there was nothing
         if message.payload or (known is not None and known.payload):
             self.count("retained_fetched")
             self.fetched.add(message)
@@ -418,8 +418,8 @@ class RetainedQueries:
             self.fetched.add_deletion(message)
 
     def follow_up(self, message: Publish, late: bool) -> None:
-        """One has come that may be news for those, too, who were told what was known here; ``late``: others
-        have had it before."""
+        """One has come that may be news for the nodes, too, that received what was known here; ``late``:
+        others have had it before."""
         askers = self._following.of(message.topic, late)
         if not askers or self.is_old(message):
             return

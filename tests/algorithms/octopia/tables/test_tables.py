@@ -113,11 +113,11 @@ class TestSummaries:
         brokers.subscribe("b1", narrow)
         brokers.subscribe("b1", wide)
         (row,) = brokers.clt["a1"].rows("a0").values()
-        assert [*row.told] == [wide]
+        assert [*row.sent] == [wide]
         brokers.subscribe("a1", other)
         assert brokers.publish("a0", TOPIC, {"price": 7.0}).hops == []
         brokers.unsubscribe("b1", wide)
-        assert {*row.told} == {narrow, other}
+        assert {*row.sent} == {narrow, other}
         assert brokers.publish("a0", TOPIC, {"price": 15.0}).hops == []
         assert len(brokers.publish("a0", TOPIC, {"price": 25.0}).hops) == 2
 
@@ -145,7 +145,7 @@ class TestSummaries:
         brokers.advertise("a0", content(TOPIC))
         (row,) = brokers.clt["a1"].rows("a0").values()
         assert row.count == 2
-        assert len(row.told) == 1
+        assert len(row.sent) == 1
         for each in same:
             brokers.unsubscribe("a1", each)
         assert brokers.bits("a0", 1) == "00"

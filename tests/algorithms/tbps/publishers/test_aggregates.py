@@ -19,7 +19,7 @@ CODES = [bytes((number,)) for number in range(5)]
 CODE = st.sampled_from(CODES)
 EVENT = st.one_of(
     st.tuples(st.just("joined")),
-    st.tuples(st.just("told"), st.lists(CODE, max_size=4)),
+    st.tuples(st.just("subscribed"), st.lists(CODE, max_size=4)),
     st.tuples(st.just("asked"), st.booleans()),
     st.tuples(st.just("waited")),
     st.tuples(st.just("merged")),
@@ -33,7 +33,7 @@ def knowing(*codes: bytes, limit: int = LIMIT) -> Aggregate:
     aggregate = Aggregate(limit)
     assert aggregate.joined() == Command(AggregateCommand.ASK)
     if codes:
-        aggregate.told(codes)
+        aggregate.subscribed(codes)
     assert aggregate.asked(True) == Command(AggregateCommand.AWAIT)
     assert aggregate.waited() is None
     assert aggregate.state is Knowledge.KNOWING
@@ -54,7 +54,7 @@ def test_invariants(events: list[tuple]) -> None:  # type: ignore[type-arg]
         elif result is not None:
             assert aggregate.state is not Knowledge.JOINING
             assert set(result.codes) <= aggregate.codes
-        if name == "told":
+        if name == "subscribed":
             assert aggregate.everywhere or set(args[0]) <= aggregate.codes
         if aggregate.state is Knowledge.KNOWING and before is not Knowledge.KNOWING:
             assert name == "waited"
@@ -74,7 +74,7 @@ def test_messages_go_everywhere_until_all_have_answered() -> None:
     assert aggregate.waited() == Command(AggregateCommand.ASK)  # some were not reached
     aggregate.asked(True)
     assert aggregate.wants(b"a")
-    aggregate.told([b"b"])
+    aggregate.subscribed([b"b"])
     aggregate.waited()
     assert not aggregate.wants(b"a")
     assert aggregate.wants(b"b")
@@ -83,7 +83,7 @@ def test_messages_go_everywhere_until_all_have_answered() -> None:
 def test_a_subscriber_that_has_spoken_since_is_not_forgotten() -> None:
     aggregate = knowing(b"a")
     sent = aggregate.moment
-    aggregate.told([b"a"])
+    aggregate.subscribed([b"a"])
     aggregate.unheard(b"a", sent)
     assert aggregate.wants(b"a")
     aggregate.unheard(b"a", aggregate.moment)
@@ -99,7 +99,7 @@ def test_what_is_used_is_probed_and_now_and_then_all_are_asked() -> None:
         aggregate.wants(b"x")
         assert aggregate.ticked() == Command(AggregateCommand.PROBE, (b"a",))
     assert aggregate.ticked() == Command(AggregateCommand.ASK)
-    aggregate.told([b"a"])
+    aggregate.subscribed([b"a"])
     aggregate.asked(True)
     assert aggregate.waited() is None
     aggregate.wants(b"x")
@@ -127,13 +127,13 @@ def test_too_many_segments_are_all_segments_until_there_are_fewer() -> None:
     for _ in range(ASK_EVERY - 1):
         aggregate.ticked()
     assert aggregate.ticked() == Command(AggregateCommand.ASK)
-    aggregate.told(CODES[:1])
+    aggregate.subscribed(CODES[:1])
     aggregate.asked(True)
     assert aggregate.wants(b"x")
     aggregate.waited()
     assert aggregate.wants(CODES[0])
     assert not aggregate.wants(b"x")
-    aggregate.told([])  # one node has more than it can tell
+    aggregate.subscribed([])  # one node has more than it can tell
     assert aggregate.wants(b"x")
 
 
