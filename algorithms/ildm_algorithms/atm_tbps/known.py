@@ -98,7 +98,7 @@ class Known:
     # learning and forgetting ------------------------------------------------------------------------
 
     def learn(self, key: bytes, ref: Ref) -> None:
-        """An own key has heard of another node's."""
+        """An own key has learned of another node's."""
         entries = self.tables.get(key)
         node_id = ref.peer.node_id
         if entries is None or node_id == self.context.node_id or self.context.avoid(node_id):

@@ -24,8 +24,8 @@ __all__ = ["OVERHEAD", "Log", "LogEntry", "read_message"]
 
 OVERHEAD = 500
 """Bytes a message takes besides its topic and frame (measured: 280, or 340 if each has its own topic)."""
-UNHEARD_SHARE = 8
-"""Messages which nobody is known to want get this part of the bytes; they never displace others."""
+UNSUBSCRIBED_SHARE = 8
+"""Messages without a known subscriber get this part of the bytes; they never displace others."""
 SWEEPS = 10
 """How often within the period what is too old is looked for."""
 SWEEP = 600.0
@@ -100,10 +100,10 @@ class Log:
         self._period = period
         self._count = count
         self._shelves: dict[bool, OrderedDict[int, LogEntry]] = {True: OrderedDict(), False: OrderedDict()}
-        """Heard by somebody in this period, or not."""
-        self._most = {True: max_bytes, False: max_bytes // UNHEARD_SHARE}
+        """With a subscriber in this period, or without."""
+        self._most = {True: max_bytes, False: max_bytes // UNSUBSCRIBED_SHARE}
         self.bytes = {True: 0, False: 0}
-        self._gone = {heard: Gone(api, _ON_DISK.pack(0.0, 0.0), count) for heard in self._shelves}
+        self._gone = {subscribed: Gone(api, _ON_DISK.pack(0.0, 0.0), count) for subscribed in self._shelves}
         self._topics: dict[str, int] = {}
         """Messages by topic."""
         self.newest = 0
@@ -123,8 +123,8 @@ class Log:
     def __len__(self) -> int:
         return sum(map(len, self._shelves.values()))
 
-    def add(self, number: int, topic: str, payload: bytes, expiry: int | None, heard: bool) -> None:
-        """Keep a message; ``heard``: somebody wants it, or did within the period."""
+    def add(self, number: int, topic: str, payload: bytes, expiry: int | None, subscribed: bool) -> None:
+        """Keep a message; ``subscribed``: it has a subscriber, or had one within the period."""
         api = self._api
         now, wall = api.now(), api.wall()
         on_disk = api.keep(_ON_DISK.pack(wall, 0.0 if expiry is None else wall + expiry) + payload)
@@ -132,7 +132,7 @@ class Log:
         if on_disk is not None:
             self._unwritten[number] = topic
             self._unwritten_topics[topic] += 1
-        self._enter(number, LogEntry(now, topic, payload, expires_at, on_disk), heard)
+        self._enter(number, LogEntry(now, topic, payload, expires_at, on_disk), subscribed)
 
     def written(self, number: int) -> None:
         """A message is on disk that was added."""
@@ -146,14 +146,14 @@ class Log:
         """Whether one on a topic is still to be written."""
         return topic in self._unwritten_topics
 
-    def _enter(self, number: int, entry: LogEntry, heard: bool) -> None:
+    def _enter(self, number: int, entry: LogEntry, subscribed: bool) -> None:
         self.newest = max(self.newest, number)
         self._topics[entry.topic] = self._topics.get(entry.topic, 0) + 1
-        self._shelves[heard][number] = entry
-        self.bytes[heard] += entry.size
-        while self.bytes[heard] > self._most[heard]:
-            self._count("kept_displaced" if heard else "kept_unheard_displaced", 1)
-            self._drop(heard)
+        self._shelves[subscribed][number] = entry
+        self.bytes[subscribed] += entry.size
+        while self.bytes[subscribed] > self._most[subscribed]:
+            self._count("kept_displaced" if subscribed else "kept_unheard_displaced", 1)
+            self._drop(subscribed)
         if not self._sweeping:
             self._sweeping = True
             self._api.call_later(min(self._period / SWEEPS, SWEEP), self._sweep)
@@ -193,7 +193,7 @@ class Log:
                 records.append(on_disk)
             else:
                 self._count("kept_restored", 1)
-                self._enter(number, entry, heard=True)
+                self._enter(number, entry, subscribed=True)
         self._gone[True].restore(gone, records)
         self.newest = max((self.newest, *(number for number, _, _ in gone)))
 
@@ -270,22 +270,22 @@ class Log:
 
     def _sweep(self) -> None:
         due = self._api.now() - self._period
-        for heard, shelf in self._shelves.items():
+        for subscribed, shelf in self._shelves.items():
             while shelf and next(iter(shelf.values())).at <= due:
-                self._drop(heard)
-            self._gone[heard].write()
+                self._drop(subscribed)
+            self._gone[subscribed].write()
         self._sweeping = bool(len(self))
         if self._sweeping:
             self._api.call_later(min(self._period / SWEEPS, SWEEP), self._sweep)
 
-    def _drop(self, heard: bool) -> None:
-        number, entry = self._shelves[heard].popitem(last=False)
-        self.bytes[heard] -= entry.size
+    def _drop(self, subscribed: bool) -> None:
+        number, entry = self._shelves[subscribed].popitem(last=False)
+        self.bytes[subscribed] -= entry.size
         self._topics[entry.topic] -= 1
         if not self._topics[entry.topic]:
             del self._topics[entry.topic]
         if entry.expires_at is None or entry.expires_at > self._api.now():
-            self._gone[heard].add(number, entry.at, entry.topic, entry.on_disk, entry.size)
+            self._gone[subscribed].add(number, entry.at, entry.topic, entry.on_disk, entry.size)
         elif entry.on_disk is not None:
             self._api.unkeep(entry.on_disk)
         if entry.unconfirmed or self.owed(entry.at):

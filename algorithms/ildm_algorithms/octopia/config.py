@@ -73,7 +73,7 @@ class OctopiaConfig(ContentConfig):
     hello_interval: float = Field(default=5.0, gt=0)
     """Between two HELLO to each node of the cluster and the region."""
     dead_after: float = Field(default=15.0, gt=0)
-    """A node from which nothing was heard for so long is taken for dead."""
+    """A node from which nothing was received for so long is taken for dead."""
     ack_timeout: float = Field(default=1.0, gt=0)
     """Until what is not acknowledged is sent again, at first; then what the node takes, on average."""
     timeout_min: float = Field(default=0.25, gt=0)

@@ -72,9 +72,9 @@ __all__ = [
     "Civs",
     "Digests",
     "Fetch",
-    "Heard",
     "Held",
     "Hello",
+    "HelloReport",
     "Late",
     "LateOne",
     "News",
@@ -108,7 +108,7 @@ class News(NamedTuple):
     address: str
 
 
-class Heard(NamedTuple):
+class HelloReport(NamedTuple):
     """A member that the sender hears itself, and the last HELLO it has had from it."""
 
     member: int
@@ -147,7 +147,7 @@ class Hello(NamedTuple):
     absent: tuple[int, ...]
     """Nodes of the sender's cluster that its tables say nothing of: what they want is not in its CIVS."""
     sets: tuple[SetVersion, ...]
-    heards: tuple[Heard, ...]
+    reports: tuple[HelloReport, ...]
     news: tuple[News, ...]
 
 
@@ -400,7 +400,7 @@ CODEC = Codec(
             (
                 *(KEY, U64, U32, FLAG, TEXT, U32, U32, U32, U32, U64, _NUMBERS, _NUMBERS),
                 _records(SetVersion, U16, U64, U32),
-                _records(Heard, U16, U32),
+                _records(HelloReport, U16, U32),
                 _records(News, U16, U64, TEXT),
             ),
         ),

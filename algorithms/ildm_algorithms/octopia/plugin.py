@@ -182,7 +182,7 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
         if message.qos and self.config.qos:
             expiry = message.properties.get(Property.MESSAGE_EXPIRY_INTERVAL)
             payload = Message(carried.number, 0, carried.turn, carried.frame).encode()
-            self.kept.add(carried.number, message.topic, payload, expiry, heard=True)
+            self.kept.add(carried.number, message.topic, payload, expiry, subscribed=True)
             self.api.when_kept(partial(self._written, carried))
         else:
             self._spread(carried)

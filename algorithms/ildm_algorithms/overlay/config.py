@@ -33,10 +33,10 @@ class OverlayConfig(BaseModel):
     ping_interval: float = Field(default=2.0, gt=0)
     """Between two rounds of pings to the left neighbours."""
     ping_timeout: float = Field(default=1.0, gt=0)
-    """A node that has been pinged and not been heard of for so long is asked for nothing others can do."""
+    """A pinged node from which nothing came for so long is asked for nothing others can do."""
     patience: float = Field(default=2.0, gt=0)
-    """A node that has been pinged and not been heard of for so long is suspected. What takes less, a stall
-    of a process as well, costs no repair."""
+    """A pinged node from which nothing came for so long is suspected. What takes less, a stall of a process
+    as well, costs no repair."""
     check_interval: float = Field(default=10.0, gt=0)
     """Within this time each key is looked for from elsewhere, at a node with up to ``checks`` links."""
     checks: int = Field(default=64, ge=1)
@@ -53,11 +53,11 @@ class OverlayConfig(BaseModel):
     timeout_max: float = Field(default=8.0, gt=0)
     """Longest time until a request, or a part of a cast, is sent once more."""
     peers: int = Field(default=8_192, ge=1)
-    """Nodes of which it is known when they were heard of and how long they take to answer."""
+    """Nodes of which it is known when their last messages came and how long they take to answer."""
     retry: float = Field(default=0.5, gt=0)
     """First back-off before something is tried again; doubled up to 16 times as much, times 0.5 to 1.5."""
     suspect_time: float = Field(default=30.0, gt=0)
-    """A suspected node is avoided for so long, or until it is heard of."""
+    """A suspected node is avoided for so long, or until a message of it comes."""
     leave_timeout: float = Field(default=5.0, gt=0)
     """A key that cannot leave in agreement with its neighbours for so long leaves without."""
     grace: float = Field(default=1.0, ge=0)

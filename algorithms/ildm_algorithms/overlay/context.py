@@ -70,7 +70,7 @@ ANSWERS: dict[type[Record], tuple[type[Record], ...]] = {
 MOMENT = 0.001
 """Seconds not worth waiting for."""
 PROLONGED = 3
-"""So many times the usual time a node has to answer that is heard of meanwhile."""
+"""So many times the usual time a node has to answer whose messages come meanwhile."""
 
 
 class _Request:
@@ -225,8 +225,8 @@ class Context:
     def ask(self, to: Peer, message: Record, number: int, done: Done, forwarded: bool = False) -> None:
         """Send a request and call ``done`` with its answer, or with None after ``ack_timeout``.
 
-        It is sent again whenever it should have been answered. A node that gives no answer, and has not
-        been heard of either, is suspected: after a ping (``patience``) or after another request. A request
+        It is sent again whenever it should have been answered. A node that gives no answer, and no
+        other message, is suspected: after a ping (``patience``) or after another request. A request
         that others pass on (``forwarded``) is sent once, and nobody is suspected.
         """
         if len(self._requests) >= self.config.requests:
@@ -264,11 +264,11 @@ class Context:
             return
         self.peers.back_off(node_id)
         passed = now - request.first
-        heard = self.peers.last_heard(node_id) > request.first
-        if isinstance(request.message, Ping) and not heard and passed >= self.config.ping_timeout:
+        received = self.peers.last_received(node_id) > request.first
+        if isinstance(request.message, Ping) and not received and passed >= self.config.ping_timeout:
             self.mark_unresponsive(node_id)
-        # An answer may be late or lost; a node that is heard of later than that lives.
-        alive = self.peers.last_heard(node_id) > request.first + request.patience / 2
+        # An answer may be late or lost; a node whose messages come later than that lives.
+        alive = self.peers.last_received(node_id) > request.first + request.patience / 2
         left = request.patience * (PROLONGED if alive else 1) - passed
         if left > MOMENT:
             request.wait = min(2 * request.wait, left)
@@ -346,7 +346,7 @@ class Context:
         return True
 
     def mark_unresponsive(self, node_id: str) -> None:
-        """A node does not answer: what others can do is not asked of it until it is heard of."""
+        """A node does not answer: what others can do is not asked of it until a message of it comes."""
         if self.is_unresponsive(node_id):
             return
         if len(self._unresponsive) >= self.config.suspects:
@@ -365,8 +365,8 @@ class Context:
             until = None
         return until is not None or self.avoid(node_id)
 
-    def heard_of(self, node_id: str) -> None:
-        self.peers.heard(node_id, self.env.now())
+    def received_from(self, node_id: str) -> None:
+        self.peers.received(node_id, self.env.now())
         if self._suspects:
             self._suspects.pop(node_id, None)
         if self._unresponsive:
@@ -389,7 +389,7 @@ class Context:
         return bool(self._suspects or self._unresponsive)
 
     def silent(self, seconds: float) -> Callable[[str], bool]:
-        """A test for nodes that have not been heard of for so long."""
+        """A test for nodes from which nothing was received for so long."""
         return self.peers.silent(self.env.now() - seconds)
 
     @property

@@ -215,7 +215,7 @@ class SkipGraph:
         """Handle what another node has sent; what cannot be understood is dropped and counted."""
         if self._context.closed:
             return
-        self._context.heard_of(sender)
+        self._context.received_from(sender)
         try:
             if data[:1] == CAST and self._caster.plans.relay(data):
                 return

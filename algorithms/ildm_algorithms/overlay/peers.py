@@ -1,4 +1,4 @@
-"""What is known of other nodes' answering: when they were last heard of, and how long they take.
+"""What is known of other nodes' answering: when their last messages came, and how long they take.
 
 Time-outs are those of RFC 6298: smoothed round-trip time and four times its deviation. A time-out doubles
 with each one that passes in vain, until the next measurement. Only answers that belong to one sending are
@@ -46,16 +46,16 @@ class Estimate:
 class _Known(Estimate):
     """One node: the estimate is of its answers. There are very many of these."""
 
-    __slots__ = ("heard", "parts")
+    __slots__ = ("parts", "received_at")
 
     def __init__(self) -> None:
         super().__init__()
-        self.heard = _NEVER
+        self.received_at = _NEVER
         self.parts: Estimate | None = None
 
 
 class Peers:
-    """At most ``peers`` nodes; at the bound those heard of the longest ago make room, several at once."""
+    """At most ``peers`` nodes; at the bound those silent for the longest make room, several at once."""
 
     def __init__(self, config: OverlayConfig) -> None:
         self.config = config
@@ -69,26 +69,26 @@ class Peers:
 
     def _add(self, node_id: str) -> _Known:
         if len(self._known) >= self.config.peers:
-            oldest = sorted(self._known, key=self.last_heard)
+            oldest = sorted(self._known, key=self.last_received)
             for each in oldest[: len(oldest) // _ROOM + 1]:
                 del self._known[each]
         known = self._known[node_id] = _Known()
         return known
 
-    def heard(self, node_id: str, now: float) -> None:
+    def received(self, node_id: str, now: float) -> None:
         known = self._known.get(node_id)  # with each message: no further call
         if known is None:
             known = self._add(node_id)
-        known.heard = now
+        known.received_at = now
 
-    def last_heard(self, node_id: str) -> float:
-        """When a node was heard of; long ago if it is not known."""
+    def last_received(self, node_id: str) -> float:
+        """When a message of a node came; long ago if it is not known."""
         known = self._known.get(node_id)
-        return _NEVER if known is None else known.heard
+        return _NEVER if known is None else known.received_at
 
     def silent(self, since: float) -> Callable[[str], bool]:
-        """A test for nodes that have not been heard of since."""
-        return lambda node_id: self.last_heard(node_id) < since
+        """A test for nodes from which nothing was received since."""
+        return lambda node_id: self.last_received(node_id) < since
 
     # time-outs ----------------------------------------------------------------------------------
 

@@ -62,7 +62,7 @@ class TbpsConfig(PluginConfig):
     """Local filters of which it is remembered through a crash since when they are subscribed to, 16 bytes
     each in the state of the node (``limits.plugin_state_bytes``)."""
     remembered_origins: int = Field(default=1_000, ge=0)
-    """Nodes of which it is remembered through a crash how far they have been heard; about 50 bytes each."""
+    """Nodes of which the number of the last message is remembered through a crash; about 50 bytes each."""
     order_wait: float = Field(default=0.2, ge=0)
     """A message that has overtaken an earlier one of its publisher and topic waits for that so long at most.
     0: not at all."""

@@ -59,7 +59,7 @@ def describe(
     def name(ref: Ref | None) -> str | None:
         return None if ref is None else text(ref.key)
 
-    unheard: list[Mapping[str, Fact]] = [
+    without_key: list[Mapping[str, Fact]] = [
         {"filter": name} for member in segments.refused(Role.SUBSCRIBER) for name in sorted(member.filters)
     ]
     refused: list[Mapping[str, Fact]] = [
@@ -67,7 +67,7 @@ def describe(
         for node, differences in graph.refused.items()
         for name, here, there in differences
     ]
-    added = {NO_KEY: unheard, REFUSED: refused}
+    added = {NO_KEY: without_key, REFUSED: refused}
     shown = [
         OverlayKey(
             key=text(key),

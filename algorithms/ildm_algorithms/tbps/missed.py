@@ -503,7 +503,7 @@ class Missing:
 
     def _came_before(self, origin: str, number: int) -> bool:
         """Whether a message has come in an earlier life of this node: its spool knows, or else it shows in
-        how far the origin was heard."""
+        how far the numbers of the origin have come."""
         injected = self.api.has_injected(origin, number)
         return self.presence.came_before(origin, number) if injected is None else injected
 

@@ -118,7 +118,7 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
             begin_incarnation(api, log.newest, count),
             offers.unconfirmed,
             retained.holds,
-            suspension.unheard,
+            suspension.unreached,
             events.came_late,
             count,
         )

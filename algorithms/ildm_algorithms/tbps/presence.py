@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from ildm_algorithms.tbps.config import TbpsConfig
 
 __all__ = [
-    "HEARD",
     "LOOKBACK",
+    "RECEIVED",
     "SUBSCRIBED",
     "Presence",
     "begin_incarnation",
@@ -35,7 +35,7 @@ __all__ = [
 
 LOOKBACK = 5.0
 """What was published in so many seconds before a moment may still have been under way then."""
-HEARD = "tbps.heard"
+RECEIVED = "tbps.heard"
 """Entry of the state: origins, each with the last number that has come from it."""
 SUBSCRIBED = "tbps.wanted."
 """Begins the names of entries with digests of filters, and since when (Unix time) each is subscribed to."""
@@ -116,7 +116,7 @@ class Presence:
                 shelf.update(_FILTER.iter_unpack(data))
             self._unclaimed.update(shelf)
         self._size = len(self._unclaimed)
-        self._before = read_numbers(self._api.state.get(HEARD, b""))
+        self._before = read_numbers(self._api.state.get(RECEIVED, b""))
         self._numbers.update(self._before)
         # publishers keep nothing that is older
         self._api.call_later(self._period + LOOKBACK, self._before.clear)
@@ -177,13 +177,13 @@ class Presence:
         ``settled``: nothing is missing, as far as is known.
         """
         if settled and self._looked is not None:
-            self._save(HEARD, write_numbers(self._looked))
+            self._save(RECEIVED, write_numbers(self._looked))
         self._looked = dict(self._numbers) if settled else None
 
     def leave(self, settled: bool) -> None:
         """The node has left the graph in order: nothing is under way to it any more."""
         if settled:
-            self._save(HEARD, write_numbers(self._numbers))
+            self._save(RECEIVED, write_numbers(self._numbers))
         if self._changed:
             self._save_changed()
 

@@ -21,13 +21,13 @@ class Member(OverlayAlgorithm[MemberConfig]):
 
     Attributes:
         arrivals: casts that reached this node's keys.
-        received: what :meth:`SkipGraph.tell` brought.
+        messages: what :meth:`SkipGraph.tell` brought.
     """
 
     def __init__(self, api: NodeApi, config: MemberConfig) -> None:
         super().__init__(api, config)
         self.arrivals: list[Arrival] = []
-        self.heard: list[tuple[Peer, bytes]] = []
+        self.messages: list[tuple[Peer, bytes]] = []
         self.graph = SkipGraph(api, self, OverlayConfig(**config.overlay))
         self.graph.start(api.node_id.encode())
 
@@ -53,7 +53,7 @@ class Member(OverlayAlgorithm[MemberConfig]):
         self.arrivals.append(arrival)
 
     def received(self, sender: Peer, payload: bytes) -> None:
-        self.heard.append((sender, payload))
+        self.messages.append((sender, payload))
 
     def merging(self, others: bool, since: float | None) -> None:
         """Nothing hangs on it here."""

@@ -48,7 +48,7 @@ def publish(life: Life, times: list[float]) -> None:
     for number, at in enumerate(times, 1):
         life.run(at - life.now())
         frame = Publish(topic="t", payload=b"x", qos=1, packet_id=1).encode(Version.V5)
-        kept.add(number, "t", Message(number, 0, 0, frame).encode(), None, heard=True)
+        kept.add(number, "t", Message(number, 0, 0, frame).encode(), None, subscribed=True)
 
 
 def ages(life: Life, kept: Log) -> dict[int, float]:
@@ -100,7 +100,7 @@ def test_of_what_is_not_written_nobody_is_told() -> None:
     kept = kept_in(life)
     for number in (1, 2, 3):
         frame = Publish(topic=f"t/{number}", payload=b"x", qos=1, packet_id=1).encode(Version.V5)
-        kept.add(number, f"t/{number}", Message(number, 0, 0, frame).encode(), None, heard=True)
+        kept.add(number, f"t/{number}", Message(number, 0, 0, frame).encode(), None, subscribed=True)
     kept.written(1)
     assert [number for number, _ in kept.since(0.0)] == [1]
     assert not kept.is_unwritten("t/1")
@@ -129,7 +129,7 @@ def test_what_is_gone_is_known_in_later_lives() -> None:
             life.run(200)
         topic = f"t/{number % 7}"
         frame = Publish(topic=topic, payload=b"x", qos=1, packet_id=1).encode(Version.V5)
-        kept.add(number, topic, Message(number, 0, 0, frame).encode(), None, heard=number % 10 > 0)
+        kept.add(number, topic, Message(number, 0, 0, frame).encode(), None, subscribed=number % 10 > 0)
         kept.written(number)
     there = [number for number, _ in kept.since(-PERIOD)]
     gone = sorted(set(range(1, 1_001)) - set(there))
@@ -177,7 +177,7 @@ def test_what_has_expired_is_not_lost() -> None:
     life = Life(Disk(), BEGIN)
     kept = kept_in(life)
     frame = Publish(topic="t", payload=b"x", qos=1, packet_id=1).encode(Version.V5)
-    kept.add(1, "t", Message(1, 0, 0, frame).encode(), 10, heard=True)
+    kept.add(1, "t", Message(1, 0, 0, frame).encode(), 10, subscribed=True)
     life.run(PERIOD + 40)
     assert not len(kept)
     assert kept.gone(1) is None

@@ -26,9 +26,9 @@ from ildm_algorithms.octopia.messages import (
     Civs,
     Digests,
     Fetch,
-    Heard,
     Held,
     Hello,
+    HelloReport,
     Late,
     LateOne,
     News,
@@ -54,7 +54,7 @@ FRAME = Publish(topic="t", payload=b"x").encode(Version.V5)
 HELLO = Hello(
     *(b"d" * 16, 1, 1, True, "b1:1", 0, 0, 0, 0, 0, (0,), (1,)),
     (SetVersion(1, 1, 1),),
-    (Heard(1, 1),),
+    (HelloReport(1, 1),),
     (News(1, 1, "x:1"),),
 )
 MESSAGES: list[tuple[Any, ...]] = [

@@ -8,7 +8,7 @@ from ildm_algorithms.octopia.messages import CODEC
 from tests.algorithms.octopia.worlds import make, octopia, payloads
 
 
-def test_a_node_whose_clock_was_set_back_and_whose_state_is_lost_is_heard() -> None:
+def test_a_node_whose_clock_was_set_back_and_whose_state_is_lost_is_accepted() -> None:
     world = make(("a-b",), 2)
     world.kill("b1")
     world.run(20)

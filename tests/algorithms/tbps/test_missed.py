@@ -580,7 +580,7 @@ def test_an_aggregate_that_hears_of_a_subscriber_late() -> None:
     (aggregate,) = algorithm.suspension.surveys.aggregates.values()
     code = segment_of_filter("dev/5").code
     assert aggregate.knows(code)
-    aggregate.unheard(code, aggregate.moment)
+    aggregate.unsubscribed(code, aggregate.moment)
     assert not aggregate.wants(code)
     publish(world, "n0", ["1", "2"], "dev/5")
     world.run(0.1)
@@ -634,11 +634,11 @@ def test_what_is_kept_is_bounded_by_age_and_bytes() -> None:
     size = len(payload_of(1)) + 1 + OVERHEAD
     kept = kept_of(api, 8 * size)
     for number in range(1, 12):
-        kept.add(number, "t", payload_of(number), None, heard=True)
+        kept.add(number, "t", payload_of(number), None, subscribed=True)
     assert [number for number, _ in kept.since(0.0)] == list(range(11, 3, -1))
     assert api.counters["kept_displaced"] == 3
-    kept.add(20, "u", payload_of(20), None, heard=False)
-    kept.add(21, "u", payload_of(21), None, heard=False)
+    kept.add(20, "u", payload_of(20), None, subscribed=False)
+    kept.add(21, "u", payload_of(21), None, subscribed=False)
     assert [number for number, _ in kept.since(0.0)] == [21, *range(11, 3, -1)]
     assert sum(kept.bytes.values()) == 9 * size
     api.run(12)
@@ -651,7 +651,7 @@ def test_what_somebody_may_have_missed_is_named_when_it_goes() -> None:
     api = FakeApi()
     kept = kept_of(api)
     for number, topic in ((1, "t"), (2, "t"), (3, "u")):
-        kept.add(number, topic, payload_of(number, topic), None, heard=True)
+        kept.add(number, topic, payload_of(number, topic), None, subscribed=True)
         if number < 3:
             entry = kept.get(number)
             assert entry is not None
@@ -699,7 +699,7 @@ def test_offers_to_one_site_come_page_by_page_and_again_if_need_be() -> None:
     config = SgTbps.Config()
     offers = Offers(api, graph, kept, config, api.count)
     for number in range(1, 2_501):
-        kept.add(number, "t", payload_of(number), None, heard=True)
+        kept.add(number, "t", payload_of(number), None, subscribed=True)
     offers.asked(PEER, Missed([("t", 5_000), ("u", 9_000)]), 0.0)
     seen: list[int] = []
     for page in range(3):
@@ -726,7 +726,7 @@ def test_offers_are_bounded() -> None:
     kept = kept_of(api)
     offers = Offers(api, graph, kept, SgTbps.Config(offered_messages=9), api.count)
     for number in range(1, 5):
-        kept.add(number, "t", payload_of(number), None, heard=True)
+        kept.add(number, "t", payload_of(number), None, subscribed=True)
     offers.asked(PEER, Missed([("t", 5_000)]), 0.0)
     offers.asked(PEER, Missed([("t", 5_000)]), 0.0)
     assert len(graph.told) == 1
@@ -747,7 +747,7 @@ def test_a_question_for_more_than_there_is_room_for_is_answered_in_parts() -> No
     kept = kept_of(api)
     offers = Offers(api, graph, kept, SgTbps.Config(offered_messages=10), api.count)
     for number in range(1, 13):
-        kept.add(number, "t", payload_of(number), None, heard=True)
+        kept.add(number, "t", payload_of(number), None, subscribed=True)
     offers.asked(PEER, Missed([("t", 5_000)]), 0.0)
     for parts in range(1, 4):
         told = [told for told in graph.told if isinstance(told, Offer)]
@@ -757,14 +757,14 @@ def test_a_question_for_more_than_there_is_room_for_is_answered_in_parts() -> No
     assert not api.counters["offers_full"]
 
 
-def test_what_is_older_than_the_last_that_was_heard_is_not_offered_again() -> None:
+def test_what_is_older_than_the_last_that_was_received_is_not_offered_again() -> None:
     """But for the last minutes, in which something may have been missed in between."""
     api: Any = FakeApi()
     graph: Any = Wire()
     kept = Log(api, 10_000.0, 1 << 20, api.count)
     offers = Offers(api, graph, kept, SgTbps.Config(), api.count)
     for number in range(1, 11):
-        kept.add(number, "t", payload_of(number), None, heard=True)
+        kept.add(number, "t", payload_of(number), None, subscribed=True)
         api.run(100)
     for heard, expected in (
         ({}, range(1, 11)),
@@ -782,7 +782,7 @@ def test_what_is_gone_is_offered_and_counts_once_where_it_is_lacking() -> None:
     kept = kept_of(api, 2 * (len(payload_of(1)) + 1 + OVERHEAD))
     offers = Offers(api, graph, kept, SgTbps.Config(), api.count)
     for number in range(1, 6):
-        kept.add(number, "t", payload_of(number), None, heard=True)
+        kept.add(number, "t", payload_of(number), None, subscribed=True)
     for _ in range(2):
         graph.told.clear()
         offers.asked(PEER, Missed([("t", 500_000)]), 0.0)
@@ -806,10 +806,10 @@ def test_what_was_published_alone_is_offered() -> None:
     kept = Log(api, 300.0, 1 << 30, api.count)
     number = 2 * FOUND + 1
     offers = Offers(api, graph, kept, SgTbps.Config(offered_messages=3 * number), api.count)
-    kept.add(0, "t", b"", None, heard=True)
+    kept.add(0, "t", b"", None, subscribed=True)
     api.run(1)
     for at in range(1, number + 1):
-        kept.add(at, "t", b"", None, heard=True)
+        kept.add(at, "t", b"", None, subscribed=True)
     offers.found_others(0.5)
     assert [kept.get(at).unconfirmed for at in (0, 1, number)] == [0, 0, 3]  # type: ignore[union-attr]
     api.run(0)
@@ -829,7 +829,7 @@ def test_one_site_that_asks_leaves_room_for_others() -> None:
     kept = kept_of(api)
     offers = Offers(api, graph, kept, SgTbps.Config(offered_messages=100), api.count)
     for number in range(10):
-        kept.add(number, "t", payload_of(number), None, heard=True)
+        kept.add(number, "t", payload_of(number), None, subscribed=True)
     for _ in range(50):
         offers.asked(Peer("hostile", "hostile:1"), Missed([("#", 5_000)]), 0.0)
     assert len(graph.told) == 5
@@ -858,7 +858,7 @@ def test_messages_that_are_given_up_are_named() -> None:
     offers = Offers(api, graph, kept, SgTbps.Config(offered_messages=0), api.count)
     for number in range(40):
         topic = "often" if number < 20 else f"t/{number}"
-        kept.add(number, topic, payload_of(number, topic), None, heard=True)
+        kept.add(number, topic, payload_of(number, topic), None, subscribed=True)
         offers.unconfirmed(segment_of_filter("#"), number)
     offers.unconfirmed(segment_of_filter("gone/#"), 99)
     assert api.counters["kept_missed"] == 41
@@ -875,7 +875,7 @@ def test_late_messages_come_in_pieces_and_what_is_gone_is_told() -> None:
     kept = kept_of(api)
     offers = Offers(api, graph, kept, SgTbps.Config(), api.count)
     for number in range(1, 31):
-        kept.add(number, "t", payload_of(number, size=20_000), None, heard=True)
+        kept.add(number, "t", payload_of(number, size=20_000), None, subscribed=True)
     offers.wanted(PEER, Want(0, [99, *range(1, 31)]))
     assert all(isinstance(late, Late) for late in graph.told)
     assert [late.last for late in graph.told] == [False] * 13 + [True]
@@ -1032,7 +1032,7 @@ def test_the_frame_is_that_of_the_publisher() -> None:
     api: Any = FakeApi()
     graph: Any = Wire()
     kept = kept_of(api)
-    kept.add(1, "t", payload_of(1), 100, heard=True)
+    kept.add(1, "t", payload_of(1), 100, subscribed=True)
     api.run(9.5)
     entry = kept.get(1)
     assert entry is not None

@@ -8,7 +8,7 @@ import pytest
 
 from ildm.api import PluginError
 from ildm_algorithms.sg_tbps import SgTbps
-from ildm_algorithms.tbps.presence import HEARD, SHELVES, Presence
+from ildm_algorithms.tbps.presence import RECEIVED, SHELVES, Presence
 from tests.algorithms.fake_api import FakeApi
 
 
@@ -64,21 +64,21 @@ def test_what_came_before_is_told_from_what_did_not() -> None:
     assert not presence.came_before("far", 1_000)  # nobody keeps it
 
 
-def test_while_something_is_missing_nothing_is_taken_for_heard() -> None:
+def test_while_something_is_missing_nothing_is_taken_for_received() -> None:
     api: Any = FakeApi()
     presence = memory_of(api)
     presence.received("far", 10)
     presence.look(settled=True)
     presence.look(settled=True)
-    saved = api.state[HEARD]
+    saved = api.state[RECEIVED]
     presence.received("far", 20)
     presence.look(settled=False)
     presence.look(settled=True)
-    assert api.state[HEARD] == saved
+    assert api.state[RECEIVED] == saved
     presence.leave(settled=False)
-    assert api.state[HEARD] == saved
+    assert api.state[RECEIVED] == saved
     presence.leave(settled=True)
-    assert api.state[HEARD] != saved
+    assert api.state[RECEIVED] != saved
 
 
 def test_what_is_remembered_is_bounded() -> None:
@@ -105,7 +105,7 @@ def test_what_is_remembered_is_bounded() -> None:
 @pytest.mark.parametrize("damage", [b"", b"1234567", b"12345678\0\x07abc"])
 def test_a_damaged_state_is_no_state(damage: bytes) -> None:
     api: Any = FakeApi()
-    api.state[HEARD] = damage
+    api.state[RECEIVED] = damage
     for number in range(SHELVES):
         api.state[f"tbps.wanted.{number}"] = damage or b"x"
     presence = memory_of(api)

@@ -298,7 +298,7 @@ class Missing:
             self._answered(question)
 
     def _answered(self, question: _Question) -> None:
-        """There is no more to be heard of a node, unless it was asked for more meanwhile."""
+        """No more is to come from a node, unless it was asked for more meanwhile."""
         node_id = question.node_id
         if node_id not in self._waiting and self._unanswered.get(node_id, question.since) >= question.since:
             self._unanswered.pop(node_id, None)

@@ -13,7 +13,7 @@ class ContactState(StrEnum):
     """How a member can be reached."""
 
     UNKNOWN = "unknown"
-    """It has not been heard of."""
+    """Nothing was received from it or about it."""
     UP = "up"
     SUSPECT = "suspect"
     """Its link was lost, and a HELLO is on its way to see why."""
@@ -26,11 +26,11 @@ class Contact:
     """One member. Times are those of the node's clock; a *beat* is the number of a round of HELLO.
 
     Attributes:
-        incarnation: the newest that was heard of; 0: none was.
-        heard: when something came from it itself.
+        incarnation: the newest known; 0: none is.
+        received_at: when something came from it itself.
         beat: number of its last HELLO.
         lost_beat: the same when it was lost: later ones, which others hear, show that it lives.
-        reports: its last HELLO as others have heard it: beat and time.
+        reports: its last HELLO as others have received it: beat and time.
         absent: nodes of its cluster that it has lost sight of.
         sent_news: the newest news that was sent to it.
         refused: why it is not spoken with.
@@ -41,12 +41,12 @@ class Contact:
         "address",
         "beat",
         "clusters",
-        "heard",
         "incarnation",
         "lost_beat",
         "news",
         "node_id",
         "number",
+        "received_at",
         "refused",
         "reports",
         "round_trip",
@@ -60,7 +60,7 @@ class Contact:
         self.address = ""
         self.state = ContactState.UNKNOWN
         self.incarnation = 0
-        self.heard = 0.0
+        self.received_at = 0.0
         self.beat = 0
         self.lost_beat = 0
         self.reports: dict[str, tuple[int, float]] = {}
@@ -79,7 +79,7 @@ class Contact:
     def hello(self, direct: bool, beat: int, now: float) -> None:
         """A HELLO has come from it, over its link or by way of another."""
         self.beat = max(self.beat, beat)
-        self.heard = now
+        self.received_at = now
         if direct:
             self.state = ContactState.UP
         elif self.state in (ContactState.UNKNOWN, ContactState.DOWN):
@@ -87,7 +87,7 @@ class Contact:
 
     def data(self, now: float) -> None:
         """Anything else has come over its link."""
-        self.heard = now
+        self.received_at = now
         if self.state is ContactState.SUSPECT:
             self.state = ContactState.UP
 
@@ -122,7 +122,7 @@ class Contact:
         self.reports[by] = beat, now
 
     def relay(self, usable: set[str], since: float) -> str | None:
-        """Which of some nodes has heard it, after it was lost here and not before ``since``."""
+        """Which of some nodes has received its HELLO, after it was lost here and not before ``since``."""
         found = [
             by
             for by, (beat, at) in self.reports.items()

@@ -2,8 +2,8 @@
 
 Each node says HELLO to the nodes of its cluster and of its region, now and then and when something happens. A
 HELLO tells addresses, so the address of any one member is enough to find all. It tells how far tables are, so
-receivers notice lost messages. A node that is not heard is dead, unless others hear it. Then data go by way
-of one of those.
+receivers notice lost messages. A node whose HELLO does not come is dead, unless other nodes receive it. Then
+data go by way of one of those.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from ildm_algorithms.octopia.grid.scot import GridError, View
 from ildm_algorithms.octopia.messages import (
     CODEC,
     Bye,
-    Heard,
     Hello,
+    HelloReport,
     News,
     OverlayError,
     Refused,
@@ -264,8 +264,8 @@ class Members:
         )
         contact.sent_news = self._news
         tables = self.hooks.tables(contact.node_id)
-        heards = (
-            Heard(other.number, other.beat)
+        reports = (
+            HelloReport(other.number, other.beat)
             for node_id in self.near
             if (other := self.contacts[node_id]).state is ContactState.UP
         )
@@ -279,7 +279,7 @@ class Members:
             tuple(sorted(self.view.secondary)),
             tables.absent,
             tables.sets,
-            tuple(heards),
+            tuple(reports),
             news,
         )
 
@@ -311,7 +311,7 @@ class Members:
         contact.hello(direct, hello.beat, self.api.now())
         contact.clusters = frozenset(hello.clusters)
         contact.absent = frozenset(map(self.member, hello.absent))
-        self._reports(node_id, {self.member(heard.member): heard.beat for heard in hello.heards})
+        self._reports(node_id, {self.member(report.member): report.beat for report in hello.reports})
         for news in hello.news:
             self._news_of(self.member(news.member), news)
         self._settle()
@@ -322,13 +322,13 @@ class Members:
         if contact.alive:
             self.hooks.hello(node_id, hello, not was_alive)
 
-    def _reports(self, by: str, heard: Mapping[str, int]) -> None:
+    def _reports(self, by: str, beats: Mapping[str, int]) -> None:
         """A node tells which nodes it hears, with the beat of their last HELLO."""
         for node_id, contact in self.contacts.items():
-            if node_id not in heard:
+            if node_id not in beats:
                 contact.reports.pop(by, None)
             elif node_id != self.me:
-                contact.reported(by, heard[node_id], self.api.now())
+                contact.reported(by, beats[node_id], self.api.now())
 
     def _news_of(self, node_id: str, news: News) -> None:
         contact = self.contacts[node_id]
@@ -390,7 +390,7 @@ class Members:
     # alive or dead ----------------------------------------------------------------------------------
 
     def accepts(self, sender: Peer, direct: bool) -> bool:
-        """Whether data of a node are looked at; from one that has not been heard of they are not."""
+        """Whether data of a node are looked at; from one that has not said HELLO they are not."""
         contact = self.contacts.get(sender.node_id)
         if contact is None or contact.refused is not None:
             self.count("from_strangers")
@@ -439,7 +439,7 @@ class Members:
         due = self.api.now() - self.config.dead_after
         for node_id in self.near:
             contact = self.contacts[node_id]
-            if contact.alive and contact.heard < due:
+            if contact.alive and contact.received_at < due:
                 self._gone(contact, contact.silent)
         self._settle()
         self.api.call_later(self.config.dead_after / LOOKS, self._look)

@@ -394,7 +394,7 @@ class Caster:
             self._hand_on(part_of(copy, forward._replace(target=mine)), to.peer, work, attempt)
 
     def _try_later(self, part: Cast, work: Work | None, attempt: int) -> None:
-        """Wait until an own key has heard of its place; only then it is known who comes next to it."""
+        """Wait until an own key has received its place; only then it is known who comes next to it."""
         context = self.context
         if work is not None:
             context.count("cast_parts_delayed")

@@ -57,7 +57,7 @@ class Child:
         self.signs = 0
         """How often it has said so."""
         self.silent = 0
-        """How often it was not heard of in time."""
+        """How often nothing was received from it in time."""
         self.timer: Timer | None = None
 
     @property
@@ -277,7 +277,7 @@ class CastParts:
         if context.env.now() >= child.work.deadline:
             self._lost(number, child)
             return
-        if not child.alive and context.peers.last_heard(node_id) <= child.sent:
+        if not child.alive and context.peers.last_received(node_id) <= child.sent:
             if not child.silent:
                 self._ask(child)
             else:

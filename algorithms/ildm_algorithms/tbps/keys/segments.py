@@ -68,8 +68,8 @@ class Member:
     __slots__ = (
         "filters",
         "fresh",
-        "heard",
         "keys",
+        "last_sent",
         "prepared",
         "publisher",
         "segment",
@@ -99,7 +99,7 @@ class Member:
         self.publisher = Publisher(node_id)
         self.prepared = False
         """It is known how to send messages into the segment."""
-        self.heard: float | None = None
+        self.last_sent: float | None = None
         """When a message was last sent into the segment."""
         self.skipped: float | None = None
         """When the first was published that was not sent since, as nobody seemed to be there."""

@@ -111,7 +111,7 @@ class Aggregate:
 
     @property
     def moment(self) -> int:
-        """Now, for :meth:`unheard`."""
+        """Now, for :meth:`unsubscribed`."""
         return self._events
 
     def knows(self, code: bytes) -> bool:
@@ -172,7 +172,7 @@ class Aggregate:
                 self._doubtful[code] = None
         return None
 
-    def unheard(self, code: bytes, moment: int) -> None:
+    def unsubscribed(self, code: bytes, moment: int) -> None:
         """What was sent at ``moment`` into a segment has met no subscriber."""
         if self._subscribed.get(code, moment + 1) <= moment:
             del self._subscribed[code]

@@ -58,7 +58,7 @@ class Outbox:
         first_number: int,
         unconfirmed: Callable[[Segment, int], None],
         holds: Callable[[str], bool],
-        unheard: Callable[[Member], None],
+        unreached: Callable[[Member], None],
         came_late: Callable[[PublisherRoute], None],
         count: Callable[..., None],
     ) -> None:
@@ -73,7 +73,7 @@ class Outbox:
         """Hears of the number of a message that may not have reached all in a segment."""
         self.holds = holds
         """Whether a retained message entered at this node is the newest on a topic."""
-        self.unheard = unheard
+        self.unreached = unreached
         self.came_late = came_late
         """Called with a route whose messages went out without its keys, which are in the graph now. Earlier
         questions for retained messages have not found those held here."""
@@ -226,7 +226,7 @@ class Outbox:
             if member is None or (active := member.sends) is None:
                 member, active = None, self._sends_to(route, segment, now)
             elif active:
-                member.heard = now
+                member.last_sent = now
                 member.publisher.used = True
             else:
                 member.skip(at)
@@ -251,7 +251,7 @@ class Outbox:
         if telling:
             self._tell_holders(message)
         if aggregate is not None and aggregate.knows(segments[0].code):
-            self.routes.heard(topic, route)
+            self.routes.sent(topic, route)
             self._take_in_orphans()
 
     def _ready_member(self, segment: Segment) -> Member | None:
@@ -263,31 +263,31 @@ class Outbox:
         if route.aggregate is None or not route.covers(segment):
             return True  # without a key nothing is known
         if route.aggregate.knows(segment.code):
-            route.heard.pop(segment.code, None)
-            route.heard[segment.code] = now
-            if len(route.heard) > self.config.max_interest:
-                route.heard.popitem(last=False)
+            route.sent_at.pop(segment.code, None)
+            route.sent_at[segment.code] = now
+            if len(route.sent_at) > self.config.max_interest:
+                route.sent_at.popitem(last=False)
         return route.aggregate.wants(segment.code)
 
     def _keep(self, route: PublisherRoute, message: Publish, number: int, payload: bytes) -> None:
         """Keep a message for those it may not reach."""
-        heard = not route.ready
-        if not heard:
+        subscribed = not route.ready
+        if not subscribed:
             segments = route.segments if route.aggregate is None else segments_of_topic(message.topic)
             since = self.api.now() - self.config.absence_period
-            heard = any(self._heard_since(route, segment, since) for segment in segments)
+            subscribed = any(self._subscribed_since(route, segment, since) for segment in segments)
         expiry = message.properties.get(Property.MESSAGE_EXPIRY_INTERVAL)
-        self.log.add(number, message.topic, payload, expiry, heard)
+        self.log.add(number, message.topic, payload, expiry, subscribed)
 
-    def _heard_since(self, route: PublisherRoute, segment: Segment, since: float) -> bool:
+    def _subscribed_since(self, route: PublisherRoute, segment: Segment, since: float) -> bool:
         """Whether a segment has, or has lately had, subscribers."""
         member = self.segments.get(segment)
         sends = None if member is None else member.sends
         if member is not None and sends is not None:
-            return sends or (member.heard is not None and member.heard > since)
+            return sends or (member.last_sent is not None and member.last_sent > since)
         if route.aggregate is None or not route.covers(segment):
             return True
-        return route.aggregate.knows(segment.code) or route.heard.get(segment.code, since) > since
+        return route.aggregate.knows(segment.code) or route.sent_at.get(segment.code, since) > since
 
     def _cast(
         self,
@@ -314,9 +314,9 @@ class Outbox:
             elif member is not None:
                 # perhaps there is one now that could not be seen yet
                 member.skip(at)
-                self.unheard(member)
+                self.unreached(member)
             elif aggregate is not None:
-                aggregate.unheard(segment.code, moment)
+                aggregate.unsubscribed(segment.code, moment)
 
         self.spreading.send(member, target, payload, True, turn, done)
 

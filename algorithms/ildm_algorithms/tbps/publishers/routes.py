@@ -43,12 +43,12 @@ class PublisherRoute:
     __slots__ = (
         "aggregate",
         "below",
-        "heard",
         "holds",
         "late",
         "missing",
         "name",
         "segments",
+        "sent_at",
         "used",
         "waiting",
     )
@@ -64,7 +64,7 @@ class PublisherRoute:
         self.missing: set[bytes] = set()
         """Codes of segments with no key of this node in the graph yet."""
         self.waiting: deque[AwaitsKeys] = deque()
-        self.heard: OrderedDict[bytes, float] = OrderedDict()
+        self.sent_at: OrderedDict[bytes, float] = OrderedDict()
         """When an aggregate sent to segments below that are known to have subscribers, the latest last."""
         self.late = False
         """Messages do not wait any more for the keys that are missing."""
@@ -132,7 +132,7 @@ class PublisherRoutes:
             self.topics.move_to_end(topic)
         return route
 
-    def heard(self, topic: str, route: PublisherRoute) -> None:
+    def sent(self, topic: str, route: PublisherRoute) -> None:
         """An aggregate has sent a message to subscribers of one topic: if it is hot, it gets own keys."""
         if not self.config.hot or not self.config.hot_topics or topic in self.topics:
             return

@@ -140,8 +140,8 @@ class Surveys:
                 aggregate = self.aggregates.get(code)
                 silent = [c for c in codes if aggregate is not None and not aggregate.sends_to(c)]
                 self._subscribed(code, codes)
-                for unheard_of in silent:
-                    self.overlooked(Segment(unheard_of))
+                for unknown in silent:
+                    self.overlooked(Segment(unknown))
 
     def announced(self, keys: Iterable[bytes], topic_filters: Iterable[str]) -> None:
         """New subscribers have spoken up to all who may publish to them."""
@@ -218,7 +218,7 @@ class Surveys:
 
         def probed(result: CastResult) -> None:
             if result.complete and not result.keys:
-                aggregate.unheard(code, moment)
+                aggregate.unsubscribed(code, moment)
 
         self.count("interest_probes")
         self.graph.cast(Segment(code).subscribers, b"", reliable=True, deliver=False, done=probed)

@@ -148,7 +148,7 @@ class Suspension:
         self.count("reports")
         self._obey(member, member.publisher.reported(report.status), sender)
 
-    def unheard(self, member: Member) -> None:
+    def unreached(self, member: Member) -> None:
         """A message of an own publisher has met no subscriber at all."""
         publisher = member.publisher
         if publisher.state is PublisherState.ACTIVE and not member.subscribed and not publisher.rendezvous:

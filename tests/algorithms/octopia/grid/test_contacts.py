@@ -46,7 +46,7 @@ def test_every_event_in_every_state(event: str, before: ContactState) -> None:
     assert contact.state is TABLE[event][list(ContactState).index(before)]
 
 
-def test_who_hears_a_node_must_have_heard_it_after_it_was_lost() -> None:
+def test_who_relays_a_node_must_have_received_its_hello_after_it_was_lost() -> None:
     contact = Contact("b", 1)
     contact.hello(True, 7, 1.0)
     contact.reported("c", 8, 1.0)

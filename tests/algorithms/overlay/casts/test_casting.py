@@ -77,13 +77,13 @@ def test_a_node_that_stands_still_for_a_moment_is_suspected_by_nobody() -> None:
     assert sum(node.counters.get("repairs", 0) for node in nodes) == before
 
 
-@pytest.mark.parametrize(("seconds", "unheard"), [(1.5, 0), (3.0, 20), (6.0, 20)])
-def test_a_node_whose_answers_are_late_is_not_suspected(seconds: float, unheard: int) -> None:
+@pytest.mark.parametrize(("seconds", "suspected"), [(1.5, 0), (3.0, 20), (6.0, 20)])
+def test_a_node_whose_answers_are_late_is_not_suspected(seconds: float, suspected: int) -> None:
     """Unless nothing at all comes for longer than the patience lasts, when it becomes slow."""
     network, nodes = grown(20)
     network.slow["n7"] = seconds
     network.run(30)
-    assert network.wrongly_suspected <= unheard
+    assert network.wrongly_suspected <= suspected
     before = network.wrongly_suspected
     network.run(60)
     assert network.wrongly_suspected == before
@@ -275,9 +275,9 @@ def test_time_outs_follow_the_round_trip_times() -> None:
 def test_what_is_known_of_peers_is_bounded() -> None:
     peers = Peers(OverlayConfig(peers=10))
     for number in range(100):
-        peers.heard(f"n{number}", float(number))
+        peers.received(f"n{number}", float(number))
     assert len(peers._known) == 10
-    assert peers.last_heard("n99") == 99.0
+    assert peers.last_received("n99") == 99.0
     assert peers.silent(90.5)("n90")
     assert not peers.silent(90.5)("n91")
 

@@ -25,7 +25,7 @@ EVENT = st.one_of(
     st.tuples(st.just("merged")),
     st.tuples(st.just("ticked")),
     st.tuples(st.just("wants"), CODE),
-    st.tuples(st.just("unheard"), CODE, st.integers(0, 3)),
+    st.tuples(st.just("unsubscribed"), CODE, st.integers(0, 3)),
 )
 
 
@@ -61,7 +61,7 @@ def test_invariants(events: list[tuple]) -> None:  # type: ignore[type-arg]
         if before is Knowledge.JOINING:
             assert aggregate.state is Knowledge.JOINING or name == "joined"
         if known - aggregate.codes:
-            assert name == "unheard" or aggregate.everywhere
+            assert name == "unsubscribed" or aggregate.everywhere
 
 
 def test_messages_go_everywhere_until_all_have_answered() -> None:
@@ -84,11 +84,11 @@ def test_a_subscriber_that_has_spoken_since_is_not_forgotten() -> None:
     aggregate = knowing(b"a")
     sent = aggregate.moment
     aggregate.subscribed([b"a"])
-    aggregate.unheard(b"a", sent)
+    aggregate.unsubscribed(b"a", sent)
     assert aggregate.wants(b"a")
-    aggregate.unheard(b"a", aggregate.moment)
+    aggregate.unsubscribed(b"a", aggregate.moment)
     assert not aggregate.wants(b"a")
-    aggregate.unheard(b"a", aggregate.moment)
+    aggregate.unsubscribed(b"a", aggregate.moment)
 
 
 def test_what_is_used_is_probed_and_now_and_then_all_are_asked() -> None:
