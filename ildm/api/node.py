@@ -294,8 +294,8 @@ class NodeApi(Protocol):
                 to 2**64 - 2. Of one origin they grow, as a rule. For messages of QoS 1 and 2.
 
         Returns:
-            False: a message of this identity was injected before, in this life of the node or an earlier
-                one; nothing was done. Without a spool that is never known.
+            False: a message of this identity was injected before, in this incarnation of the node or an
+                earlier one; nothing was done. Without a spool that is never known.
         """
 
     def inject_frame(self, frame: bytes, identity: tuple[str, int] | None = None) -> bool:
@@ -308,7 +308,7 @@ class NodeApi(Protocol):
         """
 
     def has_injected(self, origin: str, number: int) -> bool | None:
-        """Whether a message of this identity was injected, in this life of the node or an earlier one.
+        """Whether a message of this identity was injected, in this incarnation of the node or an earlier one.
 
         None: that is not known. There is no spool, or it is longer ago than ``spool.identities`` can tell.
         """
@@ -323,7 +323,7 @@ class NodeApi(Protocol):
         """
 
     def keep(self, data: bytes) -> int | None:
-        """Keep data in the node's spool until :meth:`unkeep`, through all lives of the node.
+        """Keep data in the node's spool until :meth:`unkeep`, through all incarnations of the node.
 
         What is kept while :meth:`OverlayAlgorithm.on_publish` is called is durable, as ``spool.mode`` has it,
         before the client gets its acknowledgement; nothing that is sent afterwards leaves the node before it
@@ -331,7 +331,7 @@ class NodeApi(Protocol):
         beyond it clients are made to wait.
 
         Returns:
-            A number, which counts up through all lives; None: the node has no spool.
+            A number, which counts up through all incarnations; None: the node has no spool.
         """
 
     def unkeep(self, number: int) -> None:
@@ -346,8 +346,8 @@ class NodeApi(Protocol):
         """
 
     def kept(self) -> Iterator[tuple[int, bytes]]:
-        """What earlier lives have kept, with the numbers, the oldest first; to be asked for once, when the
-        node has started.
+        """What earlier incarnations have kept, with the numbers, the oldest first; to be asked for once, when
+        the node has started.
 
         Missing is what was unkept, and what the node was told to drop or cannot read any more, which it
         counts and names in its log.

@@ -33,8 +33,9 @@ class SpoolConfig(Section):
     """Without room, publishers get no acknowledgement; or are refused (MQTT 5: 0x97, others get none); or
     what has waited longest is dropped."""
     failure_wait: Annotated[float, IN_SECONDS, Field(ge=0, le=3600)] = 10.0
-    """While nothing can be written: seconds that messages of QoS 2 wait which a later life of the node would
-    know nothing of. Then they go on, counted ``*_unguarded``: if it is killed then, they may come twice."""
+    """While nothing can be written: seconds that messages of QoS 2 wait which a later incarnation of the node
+    would know nothing of. Then they go on, counted ``*_unguarded``: if it is killed then, they may come
+    twice."""
     delay: Annotated[float, IN_SECONDS, Field(ge=0, le=1)] = 0.002
     """With ``power``: the least time from one write to the next."""
     identities: Annotated[int, Field(ge=1024, le=1 << 24)] = 65_536

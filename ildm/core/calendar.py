@@ -3,7 +3,7 @@
 A machine without a battery for its clock starts with the time at which it was switched off, or in 1970.
 Its clock jumps when it hears of the time. Such a jump must not throw away what is kept. So the machine's
 clock is asked once, at the start; then time passes as monotonic time does. What the clock has jumped
-meanwhile is remembered for the next life.
+meanwhile is remembered for the next incarnation.
 
 How long a node was away only the machine's clock knows. There are two readings, for when that is wrong:
 
@@ -40,7 +40,7 @@ class Calendar:
     """The two readings of one node, in seconds.
 
     Args:
-        store: has what earlier lives have left; None: there were none.
+        store: has what earlier incarnations have left; None: there were none.
     """
 
     def __init__(self, driver: Driver, store: Store | None = None) -> None:
@@ -59,7 +59,8 @@ class Calendar:
             cautious = saved["cautious"] + min(date - last, AWAY)
         self._date = date - now
         self.lead = cautious - now
-        """From the driver's monotonic time to the cautious reading; it does not change in a life."""
+        """From the driver's monotonic time to the cautious reading; it does not change within an
+        incarnation."""
         self._jumps = 0.0
         self._saved_at = 0.0
         self._timer: Any = None
@@ -69,7 +70,7 @@ class Calendar:
         self._timer = self.driver.call_later(TICK, self._tick)
 
     def stop(self) -> None:
-        """Remember for the next life until when this one was."""
+        """Remember for the next incarnation until when this one was."""
         if self._timer is not None:
             self._timer.cancel()
             self._save()

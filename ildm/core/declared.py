@@ -300,7 +300,7 @@ STATE = united(
     counter("spool_held", "events", "Publishers and neighbours that had to wait for room in the spool"),
     counter("spool_refused", "messages", "Messages of clients refused, as the spool was full"),
     counter("spool_read", "messages", "Messages read back from the spool, in which they waited"),
-    counter("spool_resumed", "messages", "Messages sent again that were under way in an earlier life"),
+    counter("spool_resumed", "messages", "Messages sent again that were under way in an earlier incarnation"),
     counter("spool_rewritten", "files", "Files of the spool written anew to free room"),
     counter("spool_writes_failed", "events", "Writes of the spool that failed"),
     counter("spool_syncs_failed", "events", "Syncs of the spool that failed"),

@@ -496,7 +496,7 @@ class Node(ClientEvents):
         self.counters["link_rules_flushes"] += 1
 
     def _await_releases(self) -> None:
-        """Clients of an earlier life may come back and release retained messages of QoS 2."""
+        """Clients of an earlier incarnation may come back and release retained messages of QoS 2."""
         unreleased = {key: record.qos2 for key, record in self.clients.records.items() if record.qos2}
         if not unreleased:
             return

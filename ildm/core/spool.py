@@ -4,9 +4,9 @@ A *record* is one message of QoS 1 or 2, or a batch of QoS 1. It is written once
 receivers that are still to get it, such as a session of a link or one with the local broker. Each consumer
 frees its share when the far end has taken it; a record all of whose shares are free may be forgotten.
 
-Numbers of records (LSN) count up through all lives of a spool. What is appended is *durable* once it survives
-what ``spool.mode`` promises: the end of the process, or of the machine's power. Nothing may be acknowledged
-before.
+Numbers of records (LSN) count up through all incarnations of a spool. What is appended is *durable* once it
+survives what ``spool.mode`` promises: the end of the process, or of the machine's power. Nothing may be
+acknowledged before.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ NEVER = float("inf")
 class Identity(NamedTuple):
     """Who a message is, wherever it comes along: the node it has entered by, and its number there.
 
-    Numbers count up through all lives of the node: ``epoch << 32 | n`` (see :attr:`Spool.epoch`). Messages of
-    a run have consecutive ones.
+    Numbers count up through all incarnations of the node: ``epoch << 32 | n`` (see :attr:`Spool.epoch`).
+    Messages of a run have consecutive ones.
     """
 
     origin: str
@@ -133,7 +133,7 @@ class Consumer(Protocol):
         """Remember a number beside a message in hand, for :attr:`Stored.note`, until it is freed."""
 
     def noted(self) -> list[int]:
-        """All numbers beside what earlier lives have left; to be asked at the start."""
+        """All numbers beside what earlier incarnations have left; to be asked at the start."""
 
     def retire(self) -> Waiting:
         """Free all it has; answers what that was. It may get records again."""
@@ -143,7 +143,7 @@ class Spool(Protocol):
     """See the module. Its methods belong to the event loop's thread and do not raise for what disks do."""
 
     epoch: int
-    """Number of this life, greater than that of any before; saved before anybody can ask for it."""
+    """Number of this incarnation, greater than that of any before; saved before anybody can ask for it."""
     last: int
     """LSN of the newest record, journal entry or note."""
     on_durable: Callable[[], None]
@@ -179,10 +179,11 @@ class Spool(Protocol):
         """What the machine's clock shows now for a time of that count."""
 
     def consumer(self, name: str) -> Consumer:
-        """The consumer of this name, with what earlier lives have left to it; made if there is none."""
+        """The consumer of this name, with what earlier incarnations have left to it; made if there is
+        none."""
 
     def consumers(self) -> list[str]:
-        """Names of all that have something, or are used in this life."""
+        """Names of all that have something, or are used in this incarnation."""
 
     def append(self, record: Record, deliveries: Iterable[Delivery]) -> int:
         """Write a record soon; answers its LSN. There is one delivery at least, to different consumers."""
@@ -202,7 +203,7 @@ class Spool(Protocol):
         """Entries of the journal up to this LSN are kept elsewhere by now, durably."""
 
     def replay(self) -> Iterator[tuple[int, bytes]]:
-        """Entries of earlier lives that are kept nowhere else, in order; to be asked at the start."""
+        """Entries of earlier incarnations that are kept nowhere else, in order; to be asked at the start."""
 
     snapshot: Callable[[], bytes]
     """Asked for what the owner wants to find as :attr:`restored`; at a checkpoint, now and then."""

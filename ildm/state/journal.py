@@ -66,7 +66,8 @@ class RowJournal:
         return f"{self._journal.epoch} {self.last}"
 
     def beyond(self) -> Iterator[bytes]:
-        """What earlier lives have left to it and the file has not, in order; to be asked at the start."""
+        """What earlier incarnations have left to it and the file has not, in order; to be asked at the
+        start."""
         for lsn, entry in self._journal.replay():
             if lsn > self._applied:
                 yield entry

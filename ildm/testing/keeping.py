@@ -1,4 +1,4 @@
-"""What simulated nodes keep through their lives, as a spool would: at once, and without bounds."""
+"""What simulated nodes keep through their incarnations, as a spool would: at once, and without bounds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Disk:
 
 
 class Keeping:
-    """One plugin's part of :class:`ildm.api.NodeApi`, for one life of its node.
+    """One plugin's part of :class:`ildm.api.NodeApi`, for one incarnation of its node.
 
     Without a disk nothing is kept, and no injection known.
     """
@@ -36,7 +36,7 @@ class Keeping:
             self._kept = disk.kept.setdefault(name, self._kept)
             self._injected = disk.injected.setdefault(name, self._injected)
         self._before = list(self._kept)
-        """Numbers that earlier lives have left."""
+        """Numbers that earlier incarnations have left."""
 
     def keep(self, data: bytes) -> int | None:
         check_bytes(data, "data")

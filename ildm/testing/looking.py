@@ -71,7 +71,7 @@ class LookingNode(SimNode):
     def _hand(self, message: Publish, client: str, qos: int, retain: bool) -> None:
         known = self.clients[client]
         if known.session.status is not SessionStatus.CLOSED:
-            known = self.client(client)  # of the node's last life it may be back only now
+            known = self.client(client)  # of the node's last incarnation it may be back only now
         if known.session.status is SessionStatus.CLOSED:
             self.lost("client away")
             return

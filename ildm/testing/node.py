@@ -234,7 +234,7 @@ class SimNode(Keeper):
         if known is None or connect:
             packet = Connect(client_id=client_id, version=version, **connect)
         else:
-            packet = known.connect  # of the node's last life, and back
+            packet = known.connect  # of the node's last incarnation, and back
         made = self.clients[client_id] = SimClient(self, packet)
         return made
 
@@ -626,7 +626,7 @@ class SimNode(Keeper):
     # called by the world and the network ------------------------------------------------------
 
     def inherit(self, last: SimNode) -> None:
-        """Take over what the last life has left."""
+        """Take over what the last incarnation has left."""
         self.broker = last.broker
         self.clients = last.clients
         self.local_interest = last.local_interest

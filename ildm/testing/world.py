@@ -39,13 +39,14 @@ class PluginWorld:
         model: of the links between any two nodes.
         filters: of every node, each with its options. What they count is in the node's counters as
             ``CLASS.NAME``.
-        spool: nodes have one, so :meth:`NodeApi.keep` keeps through their lives, and so is known what was
-            injected; both grow without bounds.
+        spool: nodes have one, so :meth:`NodeApi.keep` keeps through their incarnations, and so is known what
+            was injected; both grow without bounds.
 
     Attributes:
         logs: what plugins logged: time, node id, event, fields; the newest ``LOGS``.
         disk: what nodes with a spool have on it.
-        saved: by node id: what its plugin keeps in :attr:`NodeApi.state`, through all lives of the node.
+        saved: by node id: what its plugin keeps in :attr:`NodeApi.state`, through all incarnations of the
+            node.
         on_delivery: takes each delivery instead of the lists of the nodes.
     """
 
@@ -62,8 +63,8 @@ class PluginWorld:
         self.algorithm = algorithm
         self.options = {} if options is None else dict(options)
         self._configs: dict[str, PluginConfig] = {}
-        self._lives: Counter[str] = Counter()
-        """Of ids whose nodes have started again: how many lives came before."""
+        self._incarnations: Counter[str] = Counter()
+        """Of ids whose nodes have started again: how many incarnations came before."""
         self.filters = [FilterSpec.of(plugin, chosen) for plugin, chosen in filters]
         self.session_ids = itertools.count(1)
         self._looks = bool(self.filters) or looks(algorithm)
@@ -82,7 +83,7 @@ class PluginWorld:
 
     @property
     def nodes(self) -> dict[str, SimNode]:
-        """Every node that ever was, by id; of several lives of one id the last."""
+        """Every node that ever was, by id; of several incarnations of one id the last."""
         return self.network.nodes
 
     def alive(self) -> list[SimNode]:
@@ -106,9 +107,9 @@ class PluginWorld:
         Args:
             introducer: a node it is told to link with, as by its configuration.
             options: of the plugin on this node, beside those of the world or instead of them; None: none,
-                or those it had in its last life.
-            keep: what its last life has left is there: the local broker with the sessions of its clients,
-                and the retained messages the node remembers.
+                or those it had in its last incarnation.
+            keep: what its last incarnation has left is there: the local broker with the sessions of its
+                clients, and the retained messages the node remembers.
         """
         old = self.nodes.get(node_id)
         if old is not None:
@@ -116,7 +117,7 @@ class PluginWorld:
                 raise SimulationError(f"node {node_id!r} is there already")
             for link in list(old.by_id.values()):  # whoever still holds a link learns now that it is void
                 self.network.lose(link)
-            self._lives[node_id] += 1
+            self._incarnations[node_id] += 1
         if options is not None or node_id not in self._configs:
             self._configs[node_id] = self.configure(options)
         with self.guarded():
@@ -151,9 +152,9 @@ class PluginWorld:
         return SimNode(self, node_id, self.algorithm, config)
 
     def seed_of(self, node_id: str) -> str:
-        """Of the chances of a node: others in each of its lives, as with real nodes."""
-        life = self._lives.get(node_id)
-        return f"{self.seed}/{node_id}/{life}" if life else f"{self.seed}/{node_id}"
+        """Of the chances of a node: others in each of its incarnations, as with real nodes."""
+        number = self._incarnations.get(node_id)
+        return f"{self.seed}/{node_id}/{number}" if number else f"{self.seed}/{node_id}"
 
     def link(self, a: str, b: str) -> None:
         """Tell node ``a`` to link with ``b``; it does so at once, and again after an outage.

@@ -144,8 +144,8 @@ class Missing:
         """Filters of before this node was absent -> since when it was. That comes first: publishers
         may have no room to offer all."""
         self._asked: set[str] = set()
-        """Filters that an earlier life had, or that have been asked for: publishers leave out what they
-        have offered before."""
+        """Filters that an earlier incarnation had, or that have been asked for: publishers leave out what
+        they have offered before."""
         self._open = 0
         """Questions that have not reached all, or not yet."""
         self._to_ask: dict[str, float] = {}
@@ -169,7 +169,7 @@ class Missing:
         self._beats = config.overlay.ping_timeout
         """Seconds between two looks at the clock."""
         self.among_before = -inf
-        """Until when an earlier life was surely among other nodes."""
+        """Until when an earlier incarnation was surely among other nodes."""
         self._last_among = 0.0
         self._last_beat = 0.0
         self._last_stamp = 0.0
@@ -320,7 +320,7 @@ class Missing:
         self._given = self.api.injections.given
 
     def _stamp(self) -> None:
-        """Remember that this node is here, for its next life."""
+        """Remember that this node is here, for its next incarnation."""
         if self._since and not self.is_alone() and self._broker_keeps_up:
             self._last_stamp = self.api.now()
             self.api.state[STAMP] = _TIME.pack(self.api.wall())
@@ -502,8 +502,8 @@ class Missing:
         self.confirmed.answered(sender.node_id, question, number, sender.node_id in self._sources)
 
     def _came_before(self, origin: str, number: int) -> bool:
-        """Whether a message has come in an earlier life of this node: its spool knows, or else it shows in
-        how far the numbers of the origin have come."""
+        """Whether a message has come in an earlier incarnation of this node: its spool knows, or else it
+        shows in how far the numbers of the origin have come."""
         injected = self.api.has_injected(origin, number)
         return self.presence.came_before(origin, number) if injected is None else injected
 

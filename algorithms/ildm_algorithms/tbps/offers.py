@@ -53,7 +53,8 @@ LEARNED = 10_000
 TICK = 5.0
 """Seconds between looks at segments which are to get an offer once more."""
 FOUND = 1_000
-"""Messages published while the node was alone, or in an earlier life, that are looked at in one call."""
+"""Messages published while the node was alone, or in an earlier incarnation, that are looked at in one
+call."""
 AT_ONCE = 16
 """Segments that get offers of their own; where more are to get one, all nodes get a page for all of them."""
 LONGEST = 12
@@ -333,7 +334,7 @@ class Offers:
 
     def found_others(self, since: float) -> None:
         """This node was alone since that time, and is no more: what its clients have published meanwhile, or
-        an earlier life may not have sent, nobody asks for who has been in the graph all the time."""
+        an earlier incarnation may not have sent, nobody asks for who has been in the graph all the time."""
         self._found(array("Q", (number for number, _ in self.kept.since(since))), 0)
 
     def _found(self, numbers: array[int], at: int) -> None:

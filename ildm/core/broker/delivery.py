@@ -1,11 +1,11 @@
 """When the local broker delivers a message of QoS 2: as soon as it has it, or once it is released.
 
 MQTT leaves both open (4.3.3, the methods of figure 4.3 in 3.1.1). It matters where a broker has forgotten a
-session: what it has answered with PUBREC is then delivered, or lost. So the node tries it, once in a life,
-with a message to itself on a topic of its own. Behind the message goes one of QoS 0: what is delivered at
-once comes before that one, for the order of a topic is kept (MQTT-4.6.0-5). The topic begins with ``$``, so
-that no subscriber of everything gets it. ActiveMQ and amqtt deliver nothing on such a topic; there nothing is
-found out, as subscribers of everything would see an ordinary one.
+session: what it has answered with PUBREC is then delivered, or lost. So the node tries it, once in an
+incarnation, with a message to itself on a topic of its own. Behind the message goes one of QoS 0: what is
+delivered at once comes before that one, for the order of a topic is kept (MQTT-4.6.0-5). The topic begins
+with ``$``, so that no subscriber of everything gets it. ActiveMQ and amqtt deliver nothing on such a topic;
+there nothing is found out, as subscribers of everything would see an ordinary one.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Delivery:
         self._probe: DeliveryProbe | None = None
 
     def restore(self) -> None:
-        """Take up what an earlier life has found out about this broker."""
+        """Take up what an earlier incarnation has found out about this broker."""
         for key, (delivers,) in list(self.parts.store.load(BROKERS)):
             try:
                 known = Delivers(delivers)
@@ -84,7 +84,7 @@ class Delivery:
 
     @property
     def known(self) -> Delivers | None:
-        """Of the broker in use: found out in this life, or an earlier one."""
+        """Of the broker in use: found out in this incarnation, or an earlier one."""
         return self._known.get(str(self.parts.brokers.current))
 
     def broker_moved(self) -> None:

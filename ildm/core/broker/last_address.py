@@ -31,7 +31,7 @@ class LastAddress:
         """Of each sender the address and the client identifier."""
 
     def restore(self) -> None:
-        """Take up where an earlier life of the node has been."""
+        """Take up where an earlier incarnation of the node has been."""
         for key, (address,) in list(self.parts.store.load(IN_USE)):
             if key == ("broker",) and isinstance(address, str):
                 self._saved = address
@@ -48,7 +48,7 @@ class LastAddress:
     def goes_on(self, sender: Sender) -> bool:
         """Whether the first session of a sender, at the address in use, goes on with what the broker has.
 
-        What an earlier life has left at the broker, the spool knows. Beside that the broker may hold a
+        What an earlier incarnation has left at the broker, the spool knows. Beside that the broker may hold a
         message (QoS 2) whose record the spool has lost, and would take another one under its identifier for
         its repetition: so the session goes on only if something is under way in it, and nothing was lost.
         """

@@ -40,7 +40,7 @@ class Bans:
         self._until: dict[tuple[Kind, str], float | None] = {}
 
     def restore(self) -> None:
-        """Take up those of earlier lives that still hold."""
+        """Take up those of earlier incarnations that still hold."""
         for key, (until,) in self.store.load(BANS):
             kind, name = key
             if kind in KINDS and isinstance(name, str) and (until is None or isinstance(until, float)):

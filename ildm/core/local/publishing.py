@@ -104,8 +104,8 @@ class Publishing:
     def publisher_index(self) -> int:
         """The publisher's turn in the round-robin over sessions (thesis 5.4.1), kept for its order.
 
-        With a spool it is the same for all connections of a client, in all lives of the node: what an earlier
-        one has published may still wait.
+        With a spool it is the same for all connections of a client, in all incarnations of the node: what an
+        earlier one has published may still wait.
         """
         if self._index < 0:
             if self._parts.custody is not None and self._wire.client_id:

@@ -143,7 +143,7 @@ class FileConsumer(Receiver):
         """LSN of the newest record for it."""
         self._ordered = True
         self._partial: dict[int, int] = {}
-        """LSN of a record beyond of which an earlier life has freed some messages: which."""
+        """LSN of a record beyond of which an earlier incarnation has freed some messages: which."""
         self._notes: dict[int, dict[int, int]] = {}
         """LSN of a record beyond: place and value."""
         self._done: list[tuple[int, int, int]] = []
@@ -453,7 +453,7 @@ class FileConsumer(Receiver):
         notes: dict[int, dict[int, int]],
         newest: int,
     ) -> None:
-        """Begin where an earlier life has ended; its segments say how much there is."""
+        """Begin where an earlier incarnation has ended; its segments say how much there is."""
         self._cursor = cursor
         self._passed = passed
         self._partial = partial

@@ -81,7 +81,7 @@ class SegmentLog:
     """The segments of a spool, the newest of which is written.
 
     Args:
-        segments: what earlier lives have left, in order.
+        segments: what earlier incarnations have left, in order.
         number: of the next segment.
         log: ``log(level, event, **fields)``.
     """
@@ -264,7 +264,7 @@ class SegmentLog:
         old.close()
 
     def start(self) -> None:
-        """Write, and sync, at once: for the beginning of a life."""
+        """Write, and sync, at once: for the beginning of an incarnation."""
         self._write(at_once=True)
 
     def _write(self, at_once: bool = False) -> None:

@@ -37,7 +37,7 @@ class Mark(NamedTuple):
     """Of the spool."""
     segment: int
     epoch: int
-    """Of the life that has written it."""
+    """Of the incarnation that has written it."""
     end: int
     """Bytes of the segment."""
     last: int

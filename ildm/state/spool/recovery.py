@@ -1,4 +1,4 @@
-"""What earlier lives have left: found by one pass over the segments, from the newest to the oldest.
+"""What earlier incarnations have left: found by one pass over the segments, from the newest to the oldest.
 
 In this order the frees of a record are known before it comes, so that nothing is remembered for each record:
 a consumer ends up with a cursor, the intervals it has passed from there on, and how much of each segment it
@@ -68,13 +68,13 @@ class Recovered:
 
     key: bytes
     epoch: int = 0
-    """Of the newest life."""
+    """Of the newest incarnation."""
     last: int = 0
     number: int = 1
     """Of the next segment."""
     segments: list[Segment] = field(default_factory=list)
     latest: list[Segment] = field(default_factory=list)
-    """Those of them that the newest life has begun."""
+    """Those of them that the newest incarnation has begun."""
     consumers: list[FileConsumer] = field(default_factory=list)
     names: dict[int, str] = field(default_factory=dict)
     next_number: int = 1

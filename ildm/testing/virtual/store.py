@@ -56,7 +56,8 @@ class StateFile:
 
 
 class VirtualStore:
-    """A store of one life of a node, over a file; it behaves as :class:`ildm.state.store.StateStore` does.
+    """A store of one incarnation of a node, over a file; it behaves as :class:`ildm.state.store.StateStore`
+    does.
 
     What was not written when the process ends is lost, unless a journal has it.
     """
