@@ -29,7 +29,7 @@ class Session(Protocol):
 
     @property
     def peer(self) -> str:
-        """Address of the far end, ``host:port``."""
+        """Address of the peer, ``host:port``."""
 
     @property
     def client_id(self) -> str:

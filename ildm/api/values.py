@@ -34,7 +34,7 @@ class NodeStatus(StrEnum):
 
 
 class Role(StrEnum):
-    """What stands at the far end of a session."""
+    """The peer of a session."""
 
     CLIENT = "client"
     """A local client."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 NO_DESCRIPTOR = "no file descriptor left for a connection"
-"""The reason for which a dial fails that the far end has nothing to do with."""
+"""The reason for which a dial fails that the peer has nothing to do with."""
 
 
 class Transport(Protocol):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ildm.core.driver import Driver, Transport
 
 LINGER = 2.0
-"""Seconds that the last answers of a far end are waited for where TLS can only be ended both ways at once."""
+"""Seconds that the last answers of a peer are waited for where TLS can only be ended both ways at once."""
 CLOSE_TIMEOUT = 10.0
 """Seconds until a peer that does not take its last bytes is cut off."""
 _CLOSED: Final = SessionStatus.CLOSED
@@ -154,7 +154,7 @@ class BaseSession:
             self.transport.write(data)
 
     def end_writing(self) -> None:
-        """Say that nothing more will come, and go on reading until the far end closes.
+        """Say that nothing more will come, and go on reading until the peer closes.
 
         It is cut off when it does not do so in time.
         """
@@ -167,7 +167,7 @@ class BaseSession:
                     transport.abort()
                     return
                 self._cut_off = self.driver.call_later(CLOSE_TIMEOUT, transport.abort)
-            else:  # TLS ends both ways at once: time for what the far end is about to answer
+            else:  # TLS ends both ways at once: time for what the peer is about to answer
                 self._cut_off = self.driver.call_later(LINGER, self.close)
 
     def close(self) -> None:

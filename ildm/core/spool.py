@@ -2,7 +2,7 @@
 
 A *record* is one message of QoS 1 or 2, or a batch of QoS 1. It is written once, for all its *consumers*: the
 receivers that are still to get it, such as a session of a link or one with the local broker. Each consumer
-frees its share when the far end has taken it; a record all of whose shares are free may be forgotten.
+frees its share when the peer has taken it; a record all of whose shares are free may be forgotten.
 
 Numbers of records (LSN) count up through all incarnations of a spool. What is appended is *durable* once it
 survives what ``spool.mode`` promises: the end of the process, or of the machine's power. Nothing may be

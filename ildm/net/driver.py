@@ -217,7 +217,7 @@ def _tell(dial: Dial, error: BaseException) -> None:
 
 
 def _why(error: OSError) -> Unreachable:
-    """What that says of the far end; nothing if the fault is on the way or here."""
+    """What that says of the peer; nothing if the fault is on the way or here."""
     if isinstance(error, ssl.SSLError):
         return Unreachable.REJECTED
     if isinstance(error, socket.gaierror):

@@ -148,7 +148,7 @@ class End(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         self._end(Ending.CLOSED)
-        return True  # what comes from the far end still goes out, until that closes, too
+        return True  # what comes from the peer still goes out, until that closes, too
 
     def connection_lost(self, error: Exception | None) -> None:
         self._end(Ending.CLOSED if error is None else Ending.RESET)
@@ -171,10 +171,10 @@ class End(asyncio.Protocol):
         self.hand_on()
 
     def hand_on(self) -> None:
-        """Write at the far end what has arrived there, and come back for the rest."""
+        """Write to the peer what has arrived for it, and come back for the rest."""
         far = self.far
         if far is None or far._transport is None or not far._writable:
-            return  # the far end calls when it is there, and can take it
+            return  # the peer calls when it is there, and can take it
         for piece in self.line.take(self._loop.time()):
             if piece is Ending.CLOSED:
                 far._transport.close()
@@ -288,7 +288,7 @@ def source_of(data: bytes) -> str | None:
 
 
 def _shaped_socket() -> socket.socket:
-    """One whose far end can have little under way."""
+    """One whose peer can have little under way."""
     found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     found.setblocking(False)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)

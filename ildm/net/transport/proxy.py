@@ -121,7 +121,7 @@ def _passed_on(tlvs: bytes) -> bytes:
 
 
 def header_v1(source: Place, destination: Place) -> bytes:
-    """What tells the far end that the connection stands for one from ``source``."""
+    """What tells the peer that the connection stands for one from ``source``."""
     pair = _same_family(source, destination)
     if pair is None:
         return UNKNOWN

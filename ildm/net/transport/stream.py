@@ -34,7 +34,7 @@ class Watched(ABC):
     def __init__(self, fd: int) -> None:
         self.fd = fd
         self.mask = 0
-        """The events it is watched for; 0: it is not, or it would be told of a far end that has gone over
+        """The events it is watched for; 0: it is not, or it would be told of a peer that has gone over
         and over."""
         self.gone = False
         """It has ended, and will be told so."""
@@ -344,7 +344,7 @@ class Stream(Watched):
     def _acknowledge(self) -> None:
         """Let the system acknowledge what was read, which it puts off for 40 ms where reads come late.
 
-        A far end without TCP_NODELAY, as Mosquitto by default, sends its next small packet only then.
+        A peer without TCP_NODELAY, as Mosquitto by default, sends its next small packet only then.
         """
         if QUICKACK[1] and self._family in FAMILIES and not self.gone:
             with suppress(OSError):  # the connection has ended, and nobody has told yet

@@ -95,7 +95,7 @@ class Bench:
         self._sockets: list[socket.socket] = []
 
     async def connect(self) -> tuple[socket.socket, Noted]:
-        """The far end, and the protocol at this one."""
+        """The peer, and the protocol at this end."""
         before = len(self.arrived)
         far = socket.socket()
         far.setblocking(False)

@@ -35,7 +35,7 @@ export class Picture {
   }
 
   /**
-   * `links` are this node's own: far end, state, rates; `edges` are all of the tree; `gone` are sites that cannot be
+   * `links` are this node's own: peer, state, rates; `edges` are all of the tree; `gone` are sites that cannot be
    * reached any more, each with the one that it was linked with. Gives the number of sites.
    */
   show(own, links, edges, gone) {
