@@ -53,6 +53,13 @@ HOARDS = 1 / 12
 """How often nodes have to keep little among much that is done with, where interest tells the two apart."""
 SPREAD = 0.6
 """How often several messages of one chunk are on several topics."""
+FLOODS = 1 / 16
+"""How often a client publishes up to so many messages in a chunk:"""
+FLOOD = 400
+PAUSES = (0.0, 0.0, 0.01, 0.2)
+"""Seconds between the parts in which brokers deal with a chunk: so they acknowledge some of a batch first."""
+MACHINES = 0.5
+"""How often a kill ends node and broker of a site at once, if brokers do so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,21 +157,26 @@ def draw(
     """
     setting = setting or draw_setting(seed // SHARED, algorithm, sites=sites, brokers=brokers, mode=mode)
     random = Random(f"schedule {algorithm} {seed}")
-    drawing = _Drawing(random, setting, scale or usual(seed))
+    pause = Random(f"pause {algorithm} {seed}").choice(PAUSES)
+    drawing = _Drawing(random, setting, scale or usual(seed), pause)
     drawing.subscribers()
     drawing.publishers()
     drawing.spread(Random(f"spread {algorithm} {seed}"))
+    drawing.flood(Random(f"flood {algorithm} {seed}"))
     faults = drawing.faults(fault)
     drawing.after(faults)
     operations = sorted(drawing.operations, key=lambda operation: operation.at)
-    return Schedule(setting, tuple(drawing.clients), tuple(operations), faults, seed, chance=seed)
+    return Schedule(
+        setting, tuple(drawing.clients), tuple(operations), faults, seed, chance=seed, pause=pause
+    )
 
 
 class _Drawing:
-    def __init__(self, random: Random, setting: Setting, scale: Scale) -> None:
+    def __init__(self, random: Random, setting: Setting, scale: Scale, pause: float) -> None:
         self.random = random
         self.setting = setting
         self.scale = scale
+        self.pause = pause
         self.sessions: int = setting.options.get("link", {}).get("sessions", 1)
         """Of each link."""
         self.clients: list[Client] = []
@@ -237,6 +249,27 @@ class _Drawing:
             if operation.do == "publish" and operation.count > 1 and random.random() < SPREAD:
                 others = random.sample(TOPICS, random.randint(1, len(TOPICS)))
                 self.operations[place] = replace(operation, others=tuple(others))
+
+    def flood(self, random: Random) -> None:
+        """Now and then one client publishes more in a chunk than a node deals with in one loop iteration."""
+        if random.random() >= FLOODS or self.setting.options.get("link", {}).get("inflight") == 1:
+            return
+        client = Client(
+            f"f{len(self.clients)}",
+            random.choice(self.setting.sites),
+            random.choice((4, 5)),
+            clean=random.random() < 0.5,
+            inflight=FLOOD,
+        )
+        self.clients.append(client)
+        self.do(1.0 + random.random(), client, "connect")
+        first = FIRST if self.setting.algorithm in TREE else OVERLAY_FIRST
+        qos: Literal[1, 2] = random.choice((1, 2))
+        for _ in range(random.randint(1, 2)):
+            at = first + random.random() * self.scale.seconds
+            topic, *others = random.sample(TOPICS, random.randint(2, len(TOPICS)))
+            count = random.randint(FLOOD // 4, FLOOD)
+            self.do(at, client, "publish", topic=topic, qos=qos, count=count, others=tuple(others))
 
     def _publisher(self) -> tuple[Client, Literal[1, 2], bool]:
         random = self.random
@@ -336,6 +369,7 @@ class _Drawing:
         published = [operation.at for operation in self.operations if operation.do == "publish"]
         if published and random.random() < 0.6:  # while something is under way
             at = random.choice(published) + random.choice((0.001, 0.003, 0.01)) * random.random() * 4
+            at += random.random() * 4 * self.pause
         return Fault(round(at, 4), kind, targets, round(lasts, 3), value)
 
     def one_fault(self, kind: Kind) -> Fault:
@@ -361,6 +395,8 @@ class _Drawing:
                 chosen = random.sample(processes, random.choice((1, 1, 1, 2, 2, 3)))
                 if random.random() < 0.5:
                     chosen = [f"node/{target.partition('/')[2]}" for target in chosen]
+                if self.pause and random.random() < MACHINES:
+                    return self.fault(kind, (f"node/{site}", f"broker/{site}"))
                 return self.fault(kind, tuple(dict.fromkeys(chosen)), round(random.random(), 3))
             case "pause":
                 return self.fault(kind, (f"{random.choice(('node', 'node', 'broker'))}/{site}",))

@@ -167,6 +167,8 @@ class Schedule:
     """What it has shown, for people."""
     chance: int = 0
     """Of chance in the clients, in virtual time."""
+    pause: float = 0.0
+    """Seconds between the two parts in which brokers deal with a chunk, in virtual time; 0: at once."""
 
     @property
     def size(self) -> int:

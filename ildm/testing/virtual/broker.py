@@ -5,8 +5,9 @@ Its :class:`Make` says what makes do differently. Its attributes say what else a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from random import Random
 from typing import Any
 
 from ildm.mqtt import (
@@ -62,6 +63,10 @@ class Broker:
         """False: a connection is closed as soon as it is there."""
         self.answer_delay = 0.0
         """Seconds until an answer goes out."""
+        self.pause = 0.0
+        """Seconds between the two parts in which it deals with what it has read; 0: with all at once."""
+        self.chance = Random(0)
+        """Where the first part ends."""
         self.takes: Callable[[Connection, Any], bool] = lambda connection, packet: True
         """Whether a packet of a client is dealt with at all."""
         self.gives: Callable[[Connection, Any], bool] = lambda connection, packet: True
@@ -185,6 +190,9 @@ class Connection:
         self.framer = Framer()
         self.writable = True
         self._out: list[bytes] = []
+        self._waiting: list[bytes] = []
+        """Frames that it has read and deals with after a pause."""
+        self._pausing = False
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
@@ -195,11 +203,38 @@ class Connection:
             transport.pause_reading()
 
     def data_received(self, data: bytes) -> None:
+        with self._refusing():
+            frames = self.framer.feed(data)
+            self._frames(self._first_part(frames) if self.broker.pause else frames)
+
+    def _first_part(self, frames: Sequence[bytes]) -> Sequence[bytes]:
+        """What it deals with at once; the rest waits."""
+        waiting = self._waiting
+        waiting += frames
+        if self._pausing or not waiting:
+            return ()
+        count = 1 + int(self.broker.chance.random() * len(waiting))
+        self._waiting = waiting[count:]
+        self._pausing = True
+        self.call_later(self.broker.pause, self._go_on)
+        return waiting[:count]
+
+    def _go_on(self) -> None:
+        self._pausing = False
+        if self in self.broker.connections:
+            waiting, self._waiting = self._waiting, []
+            with self._refusing():
+                self._frames(waiting)
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        """End the connection if it is broken; what came before that counts."""
         try:
-            self._frames(self.framer.feed(data))
+            yield
         except MqttError as error:
+            waiting, self._waiting = self._waiting, []
             with suppress(MqttError):
-                self._frames(error.frames)  # came before what cannot be read
+                self._frames([*waiting, *error.frames])
             self.flush()
             self.transport.abort()
         self.broker.flush()
@@ -210,7 +245,7 @@ class Connection:
                 self._received(decode(frame, self.version))
 
     def eof_received(self) -> None:
-        pass
+        self._go_on()
 
     def pause_writing(self) -> None:
         self.writable = False
@@ -266,7 +301,7 @@ class Connection:
 
     def call_later(self, seconds: float, callback: Callable[..., None], *args: object) -> None:
         world = self.transport.world
-        world.call_at(world.time + seconds, callback, *args)
+        world.call_at(world.time + seconds, callback, *args, owner=self.transport.owner)
 
     # packets ----------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from ildm_bench.chaos.history import History
 from ildm_bench.chaos.virtual.hunt import Failure, batches, carry_out, carry_out_all
 from ildm_bench.chaos.virtual.planted import PLANTS, planted
 
-SCHEDULES = 128
+SCHEDULES = 256
 
 
 def failure_with(name: str) -> Failure | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from ildm.core.local import relay
 from ildm.mqtt import topic_matches
 from ildm_bench.chaos.cli import app
 from ildm_bench.chaos.drawing import SHARED, draw
@@ -92,3 +93,14 @@ def test_a_fault_that_there_is_not_is_refused() -> None:
     done = CliRunner().invoke(app, ["run", "--virtual", "--fault", "refuse"])
     assert done.exit_code == 2
     assert "'refuse' is none of kill, power" in " ".join(done.output.split())
+
+
+def test_some_clients_publish_more_at_once_than_a_node_deals_with_in_one_loop_iteration() -> None:
+    drawn = [draw(seed, "sf") for seed in range(400)]
+    floods = [each.count for schedule in drawn for each in schedule.operations if each.count > relay.AT_ONCE]
+    assert 10 < len(floods) < 100
+
+
+def test_brokers_of_half_of_the_schedules_deal_with_chunks_in_parts() -> None:
+    pausing = sum(draw(seed, "sf").pause > 0 for seed in range(400))
+    assert 150 < pausing < 250

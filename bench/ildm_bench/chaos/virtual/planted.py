@@ -8,21 +8,28 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest.mock import patch
 
 from ildm import compiled
+from ildm.core.local.relay import NO_ROOM, ClientRelay
 from ildm.core.local.wills import Wills
 from ildm.core.transfer.custody import Custody
+from ildm.core.transfer.router import Router
 from ildm.core.transfer.sender import Sender
+from ildm.core.transfer.share import Share
 from ildm.state.spool import FileSpool
+from ildm.state.spool.consumers import FileConsumer
 from ildm.state.spool.records import Kind
 from ildm.state.spool.rewriting import Rewriting
 from ildm_bench.chaos.drawing import Scale
 
 if TYPE_CHECKING:
     from ildm.core.spool import Record
+    from ildm.core.transfer.batch import Batch as Messages
     from ildm.core.transfer.custody import Destination
+    from ildm.core.transfer.ports import Targets
 
 LATE = 0.5
 """Seconds."""
 BUSY = Scale(publications=30, faults=3)
+QUICK = Scale(seconds=2.0, publications=20, faults=3, pause=1.0)
 
 
 class Plant(NamedTuple):
@@ -102,6 +109,41 @@ def _lost_at_compaction() -> Any:
     return patch.object(Rewriting, "_keeps", lose)
 
 
+def _freed_with_its_first_part() -> Any:
+    """The first acknowledgement of messages of a batch frees all of its record."""
+
+    def settle(self: Share, batch: Messages, first: int, count: int) -> None:
+        assert isinstance(self.consumer, FileConsumer)
+        hand = self.consumer.hands.get(self.lsn)
+        if hand is not None:
+            self._done(0, hand.messages)
+
+    return patch.object(Share, "settle_batch", settle)
+
+
+def _half_of_a_batch() -> Any:
+    """Of a batch of several topics that a neighbour has sent one half is taken, and all is acknowledged."""
+    spool = Router._spool_batch
+
+    def half(self: Router, custody: Custody, route: Targets, batch: Messages, index: int, *more: Any) -> None:
+        arrived = more[0] is None
+        kept = batch if batch.size or not arrived else batch.part(0, (batch.count + 1) // 2)
+        spool(self, custody, route, kept, index, *more)
+
+    return patch.object(Router, "_spool_batch", half)
+
+
+def _forgotten_rest() -> Any:
+    """What a chunk has beyond the packets that one turn of the event loop deals with is forgotten."""
+    put_off = ClientRelay._put_off
+
+    def forget(self: ClientRelay, rest: bytes, missing: int, left: int) -> None:
+        if missing or left == NO_ROOM or self.awaits_decision:
+            put_off(self, rest, missing, left)
+
+    return patch.object(ClientRelay, "_put_off", forget)
+
+
 def _forgotten_wills() -> Any:
     """What was saved of wills is not taken up after a restart."""
     return patch.object(Wills, "restore", lambda self: None)
@@ -117,6 +159,9 @@ PLANTS = {
         _retained_without_a_stamp, frozenset({"stale", "retained", "twice"}), "cut"
     ),
     "lost-at-compaction": Plant(_lost_at_compaction, frozenset({"lost"})),
+    "freed-with-its-first-part": Plant(_freed_with_its_first_part, frozenset({"lost"}), "kill", QUICK),
+    "half-of-a-batch": Plant(_half_of_a_batch, frozenset({"lost"}), "none"),
+    "forgotten-rest": Plant(_forgotten_rest, frozenset({"raised"}), "none"),
     "forgotten-wills": Plant(_forgotten_wills, frozenset({"lost"})),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 from collections import Counter
 from collections.abc import Callable
+from random import Random
 from typing import Any, NamedTuple
 
 from ildm.config import Address
@@ -84,6 +85,8 @@ class Warm:
         """Carry out a schedule of this setting."""
         world, begin = self.world, self.world.time
         world.random.seed(schedule.seed)
+        for name, site in self.sites.items():
+            site.broker.pause, site.broker.chance = schedule.pause, Random(f"{schedule.chance} {name}")
         history = History(run)
         recorder = self.recorder = Recorder(history, lambda: world.time - begin)
         nemesis = Nemesis(world, self.sites, recorder, self.setting.latency)
@@ -120,6 +123,8 @@ class Warm:
             if self.overlay:
                 self._read()
             verdict = self._wait(about, recorder, clients)
+            unanswered = [name for name, client in clients.items() if not client.settled]
+            assert not unanswered, f"messages of {', '.join(unanswered)} are never acknowledged"
             for site in self.sites.values():
                 if not site.driver.dead:
                     recount(site.node)
