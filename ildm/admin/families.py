@@ -73,6 +73,9 @@ LINK_RTT = _gauge("link_rtt_seconds", "seconds", "Round-trip time of the link wi
 LINK_QUEUE = _gauge("link_queue_messages", "messages", "Messages that wait for a neighbour", "neighbor")
 LINK_QUEUE_BYTES = _gauge("link_queue_bytes", "bytes", "The same in bytes", "neighbor")
 LINK_QUEUE_LIMIT = _gauge("link_queue_limit_bytes", "bytes", "Bound of the bytes that wait for one neighbour")
+LINK_CONTEXTS = _gauge(
+    "link_compression_contexts", "sessions", "Sessions of links that compress what they send"
+)
 SPOOL_MESSAGES = _gauge("spool_messages", "messages", "Messages in the spool, one for each receiver")
 SPOOL_BYTES = _gauge("spool_disk_bytes", "bytes", "What the spool takes on the disk")
 SPOOL_LIMIT = _gauge("spool_limit_bytes", "bytes", "Bound of that")
@@ -125,6 +128,7 @@ MEASURED = (
     LINK_QUEUE,
     LINK_QUEUE_BYTES,
     LINK_QUEUE_LIMIT,
+    LINK_CONTEXTS,
     SPOOL_MESSAGES,
     SPOOL_BYTES,
     SPOOL_LIMIT,

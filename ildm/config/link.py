@@ -10,8 +10,9 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from ildm.address import Address
 from ildm.config.errors import ConfigError
 from ildm.config.rules import DialedNeighbor, RulesOfNeighbors, TopicRule, TopicRules
-from ildm.config.section import IN_SECONDS, Bytes, Seconds, Section
+from ildm.config.section import IN_SECONDS, OFF, Bytes, Seconds, Section
 from ildm.config.transports import LinkAddress, LinkTls
+from ildm.core.link.chunks import ZSTD, codecs
 from ildm.core.link.features import FEATURES
 from ildm.core.link.versions import PROTOCOLS
 
@@ -99,6 +100,14 @@ class LinkConfig(Section):
     delay: Annotated[float, IN_SECONDS, Field(ge=0, le=0.1)] = 0.0
     """Seconds for which what is to go to a neighbour waits to be joined with more, up to 64 KiB; 0: what
     comes together goes together, and nothing waits."""
+    compression: Annotated[Literal["off", "auto", "deflate", "zstd"], OFF] = "off"
+    """Of all that crosses to and from a neighbour that has it on, too. ``auto``: zstd, or deflate where not
+    both have zstd, on links with a round trip of 20 ms or more; ``zstd``: the same on all links."""
+    compression_encrypted: bool = False
+    """``auto`` compresses links with TLS, too. Who may publish and sees how much crosses can then guess what
+    else does."""
+    compression_contexts: Annotated[int, Field(ge=1, le=100_000)] = 256
+    """Sessions of links that this node compresses at a time, each with 256 KiB; others send uncompressed."""
     unsent_bytes: Bytes | None = None
     """What the system may take for a neighbour before it has sent it (Linux). A slow link then shows sooner
     by its queue, and fast ones cost more; null: as much as the system wants, which may be megabytes."""
@@ -196,6 +205,15 @@ class LinkConfig(Section):
     def addresses(self) -> list[Address]:
         """Those of the neighbours."""
         return [each.url for each in self.neighbors]
+
+    @field_validator("compression")
+    @classmethod
+    def _installed(cls, compression: str) -> str:
+        if compression == ZSTD and ZSTD not in codecs():
+            raise ValueError(
+                "the package zstandard is not installed: pip install 'ildm[zstd]', or use deflate"
+            )
+        return compression
 
     @model_validator(mode="after")
     def _said_once(self) -> LinkConfig:

@@ -27,6 +27,14 @@ _SIZES = {"b": 1} | {
 _DURATIONS = {"ms": 0.001, "s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
+def _off(value: object) -> object:
+    return "off" if value is False else value
+
+
+OFF = BeforeValidator(_off)
+"""YAML takes ``off`` for a truth value."""
+
+
 def _number(value: object, units: Mapping[str, float], expected: str) -> object:
     """Text with a unit as a number; what is no text stays."""
     if not isinstance(value, str) or value.isdecimal():

@@ -5,20 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
-from ildm.config.section import IN_BYTES, IN_SECONDS, Bytes, Section
-
-
-def _off(value: object) -> object:
-    """YAML takes ``off`` for a truth value."""
-    return "off" if value is False else value
+from ildm.config.section import IN_BYTES, IN_SECONDS, OFF, Bytes, Section
 
 
 class SpoolConfig(Section):
     """What the node has acknowledged, or is answerable for, and others have not taken yet: kept on disk."""
 
-    mode: Annotated[Literal["off", "process", "power"], BeforeValidator(_off)] = "process"
+    mode: Annotated[Literal["off", "process", "power"], OFF] = "process"
     """What an acknowledged message of QoS 1 or 2 survives: nothing, the end of the process, or that of the
     machine's power."""
     directory: Path | None = None

@@ -17,6 +17,7 @@ from ildm.core.counters import Counters
 from ildm.core.host.node_api import PluginApi
 from ildm.core.host.parts import HostParts
 from ildm.core.host.plugin_state import saved_states
+from ildm.core.link.compression import Compression
 from ildm.core.link.link_store import LinkStore
 from ildm.core.link.manager import LinkManager
 from ildm.core.link.parts import LinkParts
@@ -209,6 +210,7 @@ class Node(ClientEvents):
             events=self,
             memory=None if self.has_overlay else LinkStore(self.store, self.algorithm_name or ""),
             custody=self.custody,
+            compression=Compression(self.config.link, self.counters),
         )
 
     def _host_parts(self) -> HostParts:

@@ -105,6 +105,7 @@ def _plain(node: Node, view: LiveView, ready: bool, broker_up: bool) -> Iterator
         metrics.BROKER_QUEUE_LIMIT: limit,
         metrics.LINKS_ON_DEMAND: sum(link.on_demand for link in node.links.cooperation.active),
         metrics.LINK_QUEUE_LIMIT: limit,
+        metrics.LINK_CONTEXTS: node.links.parts.compression.contexts.count,
         metrics.SPOOL_MESSAGES: spool["messages"],
         metrics.SPOOL_BYTES: spool["disk_bytes"],
         metrics.SPOOL_LIMIT: node.config.spool.bytes if node.custody is not None else 0,

@@ -55,6 +55,7 @@ def link_row(link: NeighborLink, neighbor: Neighbor | None) -> dict[str, Any]:
         "queued_messages": link.queued,
         "queued_bytes": link.queued_bytes,
         "dropped": link.dropped,
+        "compression": compression(link),
         "interest": len(link.interest),
         "announced": len(link.announced),
         "rtt": link.rtt if link.connected else None,
@@ -62,6 +63,16 @@ def link_row(link: NeighborLink, neighbor: Neighbor | None) -> dict[str, Any]:
         "on_demand": link.on_demand,
         "saved": neighbor.saved if neighbor is not None else False,
     }
+
+
+def compression(link: NeighborLink) -> dict[str, Any] | None:
+    """How it is compressed, and how many times fewer bytes crossed in the last minute; None: it is not."""
+    found = [session.coded for session in link.open_sessions if session.coded is not None]
+    if not found:
+        return None
+    minutes = [coded.last_minute() for coded in found]
+    plain, made = sum(each[0] for each in minutes), sum(each[1] for each in minutes)
+    return {"codec": found[0].codec, "ratio": round(plain / made, 2) if made else None}
 
 
 def neighbor_row(node: Node, neighbor: Neighbor) -> dict[str, Any]:
@@ -76,7 +87,7 @@ def neighbor_row(node: Node, neighbor: Neighbor) -> dict[str, Any]:
         "direction": "out",
         **dict.fromkeys(("transferred_out", "transferred_in", "queued_messages", "queued_bytes"), 0),
         **dict.fromkeys(("dropped", "interest", "announced"), 0),
-        **dict.fromkeys(("rtt", "clock_skew")),
+        **dict.fromkeys(("compression", "rtt", "clock_skew")),
         "on_demand": False,
         "saved": neighbor.saved,
     }

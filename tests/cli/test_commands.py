@@ -208,6 +208,15 @@ def test_what_a_neighbour_looks_like() -> None:
     assert "refused here" not in text
 
 
+def test_how_a_link_is_compressed_is_shown_where_one_is() -> None:
+    assert "compression" not in shown("neighbor list", Neighbors(1, [NEIGHBOR], []))
+    rows = [{**NEIGHBOR, "compression": found} for found in ({"codec": "zstd", "ratio": 4.26}, None)]
+    text = shown("neighbor list", Neighbors(2, rows, []))
+    assert "zstd 4.3" in text
+    idle = {**NEIGHBOR, "compression": {"codec": "deflate", "ratio": None}}
+    assert "deflate -" in shown("neighbor list", Neighbors(1, [idle], []))
+
+
 def test_neighbours_that_were_refused_are_listed_where_there_are_no_others() -> None:
     text = shown("neighbor list", Neighbors(0, [], [REFUSED, {**REFUSED, "node_id": None}]))
     for part in ("no neighbours", "192.0.2.7", "west", "wrong link secret", "1,234"):

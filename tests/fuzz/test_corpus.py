@@ -25,6 +25,7 @@ RUNS = {
     "durable-client": 300,
     "durable-broker": 200,
     "durable-link": 200,
+    "chunks": 600,
     "handshake": 3000,
     "config": 800,
     "spool": 400,

@@ -51,6 +51,8 @@ APART = 0.25
 """How often not one link is cut or held but all those of a site, or all there are."""
 HOARDS = 1 / 12
 """How often nodes have to keep little among much that is done with, where interest tells the two apart."""
+COMPRESSED = 0.2
+"""How often links are compressed."""
 SPREAD = 0.6
 """How often several messages of one chunk are on several topics."""
 FLOODS = 1 / 16
@@ -116,6 +118,8 @@ def draw_setting(
         options["spool"] = {"page_bytes": 4096}
     if Random(f"patience {algorithm} {seed}").random() < 0.2:  # faults of disks often last longer
         options["spool"] = {**options.get("spool", {}), "failure_wait": 0.5}
+    if Random(f"compression {algorithm} {seed}").random() < COMPRESSED:
+        options["link"] = {**options.get("link", {}), "compression": "deflate"}
     latency = random.choice((0.001, 0.001, 0.02, 0.1))
     return Setting(
         algorithm, names, _links(random, names, algorithm, rings), makes, mode, options, latency, seed

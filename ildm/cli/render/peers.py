@@ -23,6 +23,7 @@ def neighbors(page: Neighbors) -> RenderableType:
     refused = [] if not page.refused else [Text(), _refused(page.refused)]
     if not page.items:
         return Group(Text("no neighbours; add one with: neighbor add HOST:PORT", style="dim"), *refused)
+    compressed = any(row.get("compression") for row in page.items)
     grid = table(
         [
             "neighbour",
@@ -36,6 +37,7 @@ def neighbors(page: Neighbors) -> RenderableType:
             ">in",
             ">queued",
             ">dropped",
+            *([">compression"] if compressed else []),
         ]
     )
     for row in page.items:
@@ -53,8 +55,17 @@ def neighbors(page: Neighbors) -> RenderableType:
             cell(row["transferred_in"]),
             f"{row['queued_messages']:,} ({size(row['queued_bytes'])})" if row["queued_messages"] else "0",
             cell(row["dropped"]),
+            *([_ratio(row.get("compression"))] if compressed else []),
         )
     return Group(grid, *rest(page), *refused)
+
+
+def _ratio(compression: Mapping[str, Any] | None) -> str:
+    """How many times fewer bytes crossed in the last minute, and by what."""
+    if compression is None:
+        return "-"
+    ratio = compression["ratio"]
+    return f"{compression['codec']} {'-' if ratio is None else f'{ratio:.1f}'}"
 
 
 def _refused(rows: Iterable[Mapping[str, Any]]) -> RenderableType:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
+from ildm.core.link.chunks import DEFLATE, ZSTD, codecs
 from ildm.mqtt import ProtocolViolation
 
 MOST = 64
@@ -29,7 +30,11 @@ class Feature(NamedTuple):
     """Whether this machine has what it takes, such as a library that is no dependency."""
 
 
-FEATURES: tuple[Feature, ...] = (Feature("weights", "0.3.0"),)
+FEATURES: tuple[Feature, ...] = (
+    Feature("weights", "0.3.0"),
+    Feature(DEFLATE, "0.3.0"),
+    Feature(ZSTD, "0.3.0", lambda: ZSTD in codecs()),
+)
 """All that this code knows."""
 
 

@@ -193,7 +193,9 @@ class HelloJudge:
             return False
         config = self.parts.config
         protocol = own_protocols(config).agreed(link.hello.protocols)
-        features = offered(config.features.disabled) & link.hello.features
+        encrypted = link.control is not None and link.control.encrypted
+        own = offered(config.features.disabled) - self.parts.compression.unnamed(encrypted)
+        features = own & link.hello.features
         return (protocol, features) != (link.protocol, link.features)
 
     def _has_same_broker(self, hello: Hello) -> bool:

@@ -163,7 +163,7 @@ class LinkManager:
         self.terms = replace(self.terms, protocols=own_protocols(config))
         for link in list(self.links.values()):
             if link.control is not None and self.judge.outdated(link):
-                text = "link.protocol or link.features has changed: the link is made anew"
+                text = "link.protocol, link.features or link.compression has changed: the link is made anew"
                 link.control.disconnect(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, text)
 
     @property

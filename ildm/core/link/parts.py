@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from ildm.core.broker.injection import Injector
     from ildm.core.counters import Counters
     from ildm.core.driver import Driver
+    from ildm.core.link.compression import Compression
     from ildm.core.link.link_store import LinkStore
     from ildm.core.plugin.dispatch import Dispatch
     from ildm.core.transfer.custody import Custody
@@ -51,3 +52,4 @@ class LinkParts:
     memory: LinkStore | None
     """What outlives a restart; None where nothing does."""
     custody: Custody | None
+    compression: Compression

@@ -9,6 +9,7 @@ from ildm.core.driver import Endpoint
 
 if TYPE_CHECKING:
     from ildm.config import Address
+    from ildm.core.link.compression import CompressedTransport
     from ildm.core.link.hello import Refusal
     from ildm.mqtt import ReasonCode
 
@@ -54,6 +55,13 @@ class Connection(Session, Protocol):
     @property
     def features(self) -> frozenset[str]:
         """Those that both ends have named in the handshake."""
+
+    @property
+    def encrypted(self) -> bool: ...
+
+    @property
+    def coded(self) -> CompressedTransport | None:
+        """The connection as it takes plain bytes; None: what crosses is not compressed."""
 
     @property
     def last_heard(self) -> float: ...

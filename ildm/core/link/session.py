@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ildm.api import Role, SessionStatus, Source, Unreachable
 from ildm.core.frames import PUBLISH, PUBLISH_QOS_1, Tail, publish_run
 from ildm.core.link.admitting import Admitting
 from ildm.core.link.certificates import Certificates, not_certified
+from ildm.core.link.compression import CompressedTransport
 from ildm.core.link.control import CONTROL, DATA
 from ildm.core.link.features import NONE
 from ildm.core.link.handshake import Accepted, AcceptorHandshake, DialerHandshake, Handshake, Phase
@@ -123,6 +125,7 @@ class LinkSession(BaseSession):
     __slots__ = (
         "_agreed",
         "_certificates",
+        "_coded",
         "_tail",
         "_timer",
         "cooperation",
@@ -157,6 +160,8 @@ class LinkSession(BaseSession):
         self.last_heard = 0.0
         self._agreed: Accepted | None = None
         self._certificates: Certificates | None = None
+        self._coded: CompressedTransport | None = None
+        """The transport, where what crosses is compressed."""
         self._tail = Tail()
         self._timer: Any = None
 
@@ -183,6 +188,7 @@ class LinkSession(BaseSession):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        self._coded = None
         transport.set_write_buffer_limits(high=self.parts.limits.write_buffer)
         self.last_heard = self.driver.now()
         self._timer = self.driver.call_later(self.parts.config.connect_timeout, self._handshake_timed_out)
@@ -201,7 +207,7 @@ class LinkSession(BaseSession):
             self.abort()
             return
         far = self.neighbor.node_id
-        hello = self.manager.judge.hello(far, self.index, self.neighbor.token)
+        hello = self._named(self.manager.judge.hello(far, self.index, self.neighbor.token))
         expected = self.neighbor.expected or self.parts.config.node_at(self.neighbor.address)
         self.handshake = handshake = DialerHandshake(
             self.manager.terms.dialing(former=self.neighbor.former_secret),
@@ -214,7 +220,13 @@ class LinkSession(BaseSession):
 
     def _judge(self, hello: Hello) -> Hello | Refusal:
         self.index = hello.index
-        return self._not_certified(hello) or self.manager.judge.dialer(hello)
+        answer = self._not_certified(hello) or self.manager.judge.dialer(hello)
+        return self._named(answer) if isinstance(answer, Hello) else answer
+
+    def _named(self, hello: Hello) -> Hello:
+        """Without the codecs that this connection is not to have."""
+        off = self.parts.compression.unnamed(self.encrypted)
+        return replace(hello, features=hello.features - off) if hello.features & off else hello
 
     def _judge_acceptor(self, answer: Hello, expected: str | None, goes_on: str | None) -> Refusal | None:
         """``goes_on``: the node that was told that the link with it does."""
@@ -234,6 +246,9 @@ class LinkSession(BaseSession):
         self.manager.session_lost(self, reason, why)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        coded = self._coded
+        while coded is not None and coded.waits and self.is_open:  # what has come before is not lost
+            self.data_received(b"")
         expected = self.status is SessionStatus.TERMINATING
         if (
             self.sender is not None and self.sender.wire.transport is self.transport
@@ -242,6 +257,9 @@ class LinkSession(BaseSession):
         super().connection_lost(exc)
         self._cancel_timer()
         self._tail.clear()
+        if coded is not None:
+            coded.end()
+            self._coded = None
         was = self.phase
         if was is Phase.ESTABLISHED:
             self.manager.session_closed(
@@ -331,11 +349,16 @@ class LinkSession(BaseSession):
     # receiving --------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
+        coded = self._coded
         if not self.is_open:
+            if coded is not None:
+                coded.drop()
             return
         self.last_heard = self.driver.now()
         try:
             try:
+                if coded is not None:
+                    data = coded.plain(data)
                 self._receive(data)
             finally:
                 self.parts.router.send_gathered()
@@ -378,8 +401,12 @@ class LinkSession(BaseSession):
                 pos = self._acknowledged(data, pos, end)
             else:
                 self.parts.router.send_gathered()  # what the packet brings about comes later
+                met = self.link is not None
                 self._packet(data[pos:end])
                 pos = end
+                if self._coded is not None and not met and self.link is not None:
+                    self._receive(self._coded.plain(data[pos:]))  # chunks, behind CONNACK
+                    return
         if pos < end_of_data and self.is_open:
             self._tail.keep(data[pos:], missing)
         self.parts.router.send_gathered()
@@ -448,7 +475,35 @@ class LinkSession(BaseSession):
             self._cancel_timer()
             self._agreed = outcome
             self.client_id = f"{outcome.hello.node}/{self.index}"
+            self._compress(outcome.features)
             self.manager.session_established(self, outcome.hello)
+
+    def _compress(self, features: frozenset[str]) -> None:
+        """What follows the handshake is compressed, both ways, if both ends want that."""
+        compression = self.parts.compression
+        codec = compression.codec(features)
+        if codec is None:
+            return
+        assert self.transport is not None
+        self.transport = self._coded = CompressedTransport(
+            self.transport,
+            codec,
+            compression.contexts,
+            self.driver,
+            self.parts.counters,
+            lambda: self.link is not None and compression.pays(self.link.rtt),
+            lambda: self.data_received(b""),
+            not self.paused,
+        )
+
+    @property
+    def encrypted(self) -> bool:
+        return self._certificates is not None
+
+    @property
+    def coded(self) -> CompressedTransport | None:
+        """None: what crosses is not compressed."""
+        return self._coded
 
     def bind(self, link: NeighborLink) -> None:
         """Become session ``index`` of a link."""

@@ -27,6 +27,8 @@ LIVE = frozenset(
         "link.neighbor_rules",
         "link.protocol",
         "link.features",
+        "link.compression",
+        "link.compression_encrypted",
         "link.secret",
         "link.secret_file",
         "link.subscribe_wait",

@@ -15,6 +15,7 @@ TARGETS = {
     "durable-client": "client:DurableClient",
     "durable-broker": "broker:DurableBroker",
     "durable-link": "link:DurableLink",
+    "chunks": "chunks:Chunks",
     "handshake": "link:Handshake",
     "spool": "spool:Spool",
     "config": "config:Configuration",

@@ -15,6 +15,7 @@ REACHED = {
     "spool_held": "sources held without room",
     "spool_writes_failed": "writes that failed",
     "link_repeated": "repeated by neighbours",
+    "link_chunks_coded": "compressed chunks of links",
     "link_again": "rerouted",
     "link_rerouted": "routed anew",
     "retained_repaired": "retained values repaired",
