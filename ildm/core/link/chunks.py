@@ -13,6 +13,8 @@ four bytes are left out (RFC 7692). zstd (RFC 8878) is one frame without an end,
 from __future__ import annotations
 
 import zlib
+from contextlib import suppress
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ildm.core.frames import Tail
@@ -22,10 +24,10 @@ from ildm.mqtt.framing import decode_varint, encode_varint
 if TYPE_CHECKING:
     from ildm.core.counters import Counters
 
-try:
-    import zstandard
-except ImportError:  # the extra ildm[zstd]
-    zstandard = None  # type: ignore[assignment]
+zstandard: Any = None
+"""None without the extra ildm[zstd]."""
+with suppress(ImportError):
+    zstandard = import_module("zstandard")
 
 LARGEST: Final = 32 << 10
 """Plain bytes of a coded chunk: what the far end decodes before it passes anything on."""
@@ -127,8 +129,8 @@ class ZstdCoder:
         self._stream = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
 
     def code(self, plain: bytes) -> bytes:
-        begun: bytes = self._stream.compress(plain)
-        return begun + self._stream.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)
+        coded: bytes = self._stream.compress(plain) + self._stream.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)
+        return coded
 
 
 class ZstdDecoder:
@@ -136,7 +138,7 @@ class ZstdDecoder:
         self._parts: list[bytes] = []
         self._size = 0
         decompressor = zstandard.ZstdDecompressor(max_window_size=LARGEST)
-        self._stream: Any = decompressor.stream_writer(self, write_size=LARGEST)  # type: ignore[arg-type]
+        self._stream: Any = decompressor.stream_writer(self, write_size=LARGEST)
 
     def write(self, part: bytes) -> int:
         """Called with each part that is decoded, so that no chunk takes more memory than it may."""
