@@ -1,4 +1,4 @@
-"""Runs of frames against the frames one by one, and the scanners of headers however a stream is cut."""
+"""Runs and batches of frames against the frames one by one; scanners of headers however a stream is cut."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from ildm.mqtt import Framer, MqttError, PacketType, PubAck, Publish, Version, d
 from tests.fuzz.engine import Known, Target
 from tests.fuzz.mutator import mutate_stream
 from tests.fuzz.streams import Case
+from tests.fuzz.targets.batches import check_batches
 
 LIMIT = 1 << 16
 WANTED = tuple(
@@ -51,6 +52,7 @@ class Frames(Target):
         found: set[Hashable] = set()
         for version in VERSIONS:
             check_runs(case.stream, version, found, self._known)
+        check_batches(case.stream, found, self._known)
         pieces = case.pieces()
         chosen = crc32(case.stream) % (len(WANTED) * len(VERSIONS))
         for number, wanted in enumerate(WANTED):

@@ -1,0 +1,176 @@
+"""Batches of messages on several topics against the messages one by one.
+
+They are looked at as a whole, in parts, and as they are acknowledged and leave a queue.
+"""
+
+from __future__ import annotations
+
+from binascii import crc32
+from collections.abc import Hashable, Iterator
+from random import Random
+
+from ildm.core.transfer.batch import Batch, batch_of
+from ildm.core.transfer.queue import Backlog, BatchEntry
+from ildm.core.transfer.receipt import Receipt
+from ildm.core.transfer.window import InflightBatch, Window
+from ildm.mqtt import MqttError, PubAck, Publish, Version, decode
+from tests.fuzz.engine import Known
+from tests.fuzz.streams import split
+
+MOST = 200
+"""Messages of a batch; more say nothing new."""
+LAST_ID = 65_535
+
+
+class Told(Receipt):
+    """Keeps the frames that it is told have been disposed of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.frames: list[bytes] = []
+
+    def settle(self, packet_id: int) -> None:
+        raise AssertionError("a message of a batch is settled as if it were none")
+
+    def settle_batch(self, batch: Batch, first: int, count: int) -> None:
+        self.frames += split(batch.part(first, count).frames)
+
+
+def check_batches(stream: bytes, found: set[Hashable], known: Known) -> None:
+    """Take what may be a batch as one, wherever it is in a stream of MQTT 5."""
+    for packets, frames in _plain(stream):
+        joined = b"".join(frames)
+        part = ("batch", joined)
+        said = known.get(part)
+        if said is None:
+            chance = Random(crc32(joined))
+            batch = batch_of(joined, len(frames))
+            check_parts(batch, packets, frames, chance)
+            if batch.qos:
+                check_identifiers(batch, packets, frames, chance)
+                check_window(batch, frames, chance)
+            check_queue(batch, frames, chance)
+            said = ("batch", batch.qos, not batch.size, len(frames).bit_length())
+            known.put(part, len(joined), said)
+        found.add(said)
+
+
+def _plain(stream: bytes) -> Iterator[tuple[list[Publish], list[bytes]]]:
+    """Messages that follow each other and may be one batch."""
+    packets: list[Publish] = []
+    frames: list[bytes] = []
+    for frame in split(stream):
+        packet = _decoded(frame)
+        plain = packet is not None and not (
+            packet.dup or packet.retain or packet.properties or packet.qos > 1
+        )
+        if packets and (not plain or packet is None or packet.qos != packets[0].qos or len(packets) == MOST):
+            yield packets, frames
+            packets, frames = [], []
+        if plain and packet is not None and frame == packet.encode(Version.V5):  # its length in no more bytes
+            packets.append(packet)
+            frames.append(frame)
+    if packets:
+        yield packets, frames
+
+
+def _decoded(frame: bytes) -> Publish | None:
+    """A message that may be part of a batch."""
+    try:
+        packet = decode(frame, Version.V5)
+    except MqttError:
+        return None
+    if not isinstance(packet, Publish) or packet.qos > 1 or packet.dup or packet.retain or packet.properties:
+        return None
+    return packet if frame == packet.encode(Version.V5) else None  # no length is in more bytes than it needs
+
+
+def check_parts(batch: Batch, packets: list[Publish], frames: list[bytes], chance: Random) -> None:
+    """A batch and its parts are the messages that they were made of."""
+    count = len(frames)
+    assert (batch.count, batch.largest) == (count, max(map(len, frames)))
+    runs = batch.runs()
+    assert b"".join(run.frames for run in runs) == batch.frames
+    assert sum(run.count for run in runs) == count
+    place = 0
+    for run in runs:
+        topics = {packet.topic for packet in packets[place : place + run.count]}
+        assert (len(run.frames), len(topics)) == (run.size * run.count, 1)
+        place += run.count
+    first = chance.randrange(count)
+    number = chance.randint(1, count - first)
+    inner = batch.part(first, number)
+    assert split(inner.frames) == frames[first : first + number]
+    at = chance.randrange(number)
+    assert inner.part(at, 1).frames == frames[first + at]
+    assert batch.bytes_of(first, number) == len(inner.frames)
+    size = chance.randrange(2 * len(batch.frames))
+    fitting = batch.fitting(size, first)
+    assert sum(map(len, frames[first : first + fitting])) <= size
+    assert first + fitting == count or sum(map(len, frames[first : first + fitting + 1])) > size
+    plain = [Publish(topic=packet.topic, payload=packet.payload).encode(Version.V5) for packet in packets]
+    assert split(batch.at_qos_0().frames) == plain
+
+
+def check_identifiers(batch: Batch, packets: list[Publish], frames: list[bytes], chance: Random) -> None:
+    """The identifiers of a batch are those of its messages; others are put in their place in all of them."""
+    ids = [packet.packet_id for packet in packets]
+    assert list(batch.ids()) == ids
+    assert batch.first_id == ids[0]
+    found, answers = batch.acknowledgements()
+    assert list(found) == ids
+    assert answers == b"".join(PubAck(packet_id=packet_id).encode(Version.V5) for packet_id in found)
+    first_id = chance.randint(1, LAST_ID + 1 - len(frames))
+    again = batch.with_ids(first_id, dup=True)
+    numbered = batch.numbered(first_id)
+    assert list(numbered.ids()) == list(range(first_id, first_id + len(frames)))
+    for place, (packet, frame) in enumerate(zip(packets, split(numbered.frames), strict=True)):
+        changed = Publish(topic=packet.topic, payload=packet.payload, qos=1, packet_id=first_id + place)
+        assert frame == changed.encode(Version.V5)
+        changed.dup = True
+        assert split(again)[place] == changed.encode(Version.V5)
+
+
+def check_window(batch: Batch, frames: list[bytes], chance: Random) -> None:
+    """However the acknowledgements of a batch come, each message is disposed of once."""
+    window, told = Window(LAST_ID), Told()
+    first_id = chance.randint(1, LAST_ID + 1 - len(frames))
+    place = 0
+    while place < len(frames):
+        count = chance.randint(1, len(frames) - place)
+        window.add_batch(InflightBatch(batch.part(place, count), first_id + place, told))
+        place += count
+    ids = list(range(first_id, first_id + len(frames)))
+    if chance.random() < 0.5:
+        chance.shuffle(ids)
+    while ids:
+        count = chance.randint(1, len(ids))
+        some, ids = ids[:count], ids[count:]
+        in_order = some[-1] - some[0] == count - 1 and some == sorted(some)
+        window.acknowledged(range(some[0], some[-1] + 1) if in_order else some)
+        window.check()
+        left = b"".join(entry.batch.frames for entry in window.entries() if isinstance(entry, BatchEntry))
+        assert sorted(split(left) + told.frames) == sorted(frames)
+    assert (len(window), window.bytes) == (0, 0)
+
+
+def check_queue(batch: Batch, frames: list[bytes], chance: Random) -> None:
+    """What leaves a queue at one end, and is cut off at the other, is what was asked for."""
+    queue, left = Backlog(), list(frames)
+    queue.append(BatchEntry(batch))
+    while len(left) > 1:
+        count = chance.randint(1, len(left) - 1)
+        if chance.random() < 0.5:
+            queue.remove(count)
+            del left[:count]
+        else:
+            assert queue.cut(len(left) - count, 1 << 62) == count
+            del left[len(left) - count :]
+        entry = queue.first
+        assert isinstance(entry, BatchEntry)
+        assert split(entry.batch.frames) == left
+        runs = [run.batch.frames for run in entry.runs() if isinstance(run, BatchEntry)]
+        assert b"".join(runs) == b"".join(left)
+        queue.check()
+    queue.remove(1)
+    assert (queue.messages, queue.bytes) == (0, 0)
