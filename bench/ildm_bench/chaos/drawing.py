@@ -53,6 +53,8 @@ HOARDS = 1 / 12
 """How often nodes have to keep little among much that is done with, where interest tells the two apart."""
 COMPRESSED = 0.2
 """How often links are compressed."""
+MOVED = 0.3
+"""How often the delay of a link of a ring changes, beside all else."""
 SPREAD = 0.6
 """How often several messages of one chunk are on several topics."""
 FLOODS = 1 / 16
@@ -121,9 +123,15 @@ def draw_setting(
     if Random(f"compression {algorithm} {seed}").random() < COMPRESSED:
         options["link"] = {**options.get("link", {}), "compression": "deflate"}
     latency = random.choice((0.001, 0.001, 0.02, 0.1))
-    return Setting(
-        algorithm, names, _links(random, names, algorithm, rings), makes, mode, options, latency, seed
-    )
+    links = _links(random, names, algorithm, rings)
+    if _ring(names, links) and Random(f"weights {algorithm} {seed}").random() < 0.6:
+        # so that the tree follows delays while a schedule lasts
+        options["link"] = {**options.get("link", {}), "weight_hold": 10}
+    return Setting(algorithm, names, links, makes, mode, options, latency, seed)
+
+
+def _ring(names: Sequence[str], links: Sequence[tuple[str, str]]) -> bool:
+    return len(links) >= len(names)
 
 
 def _links(
@@ -168,6 +176,8 @@ def draw(
     drawing.spread(Random(f"spread {algorithm} {seed}"))
     drawing.flood(Random(f"flood {algorithm} {seed}"))
     faults = drawing.faults(fault)
+    if fault == "mixed":
+        faults = drawing.moved(faults, Random(f"delays {algorithm} {seed}"))
     drawing.after(faults)
     operations = sorted(drawing.operations, key=lambda operation: operation.at)
     return Schedule(
@@ -328,6 +338,18 @@ class _Drawing:
             drawn.append(fault)
         return tuple(sorted(drawn, key=lambda fault: fault.at))
 
+    def moved(self, faults: tuple[Fault, ...], random: Random) -> tuple[Fault, ...]:
+        """With them sometimes a link of a ring whose delay changes."""
+        setting = self.setting
+        if not _ring(setting.sites, setting.links) or random.random() >= MOVED:
+            return faults
+        one, other = random.choice(setting.links)
+        at = FIRST - 2 + random.random() * self.scale.seconds
+        kind: Kind = random.choice(("drift", "flap"))
+        lasts, value = 1 + random.random() * 2 * self.scale.pause, random.random() * 0.4
+        fault = Fault(round(at, 4), kind, (f"link/{one}/{other}",), round(lasts, 3), round(value, 3))
+        return tuple(sorted((*faults, fault), key=lambda each: each.at))
+
     @property
     def hoards(self) -> bool:
         """Whether a node may keep messages for one site and be done with others."""
@@ -384,11 +406,11 @@ class _Drawing:
                 return self.fault(
                     kind, (f"link/{'/'.join(self.link())}",), float(random.randrange(self.sessions))
                 )
-            case "cut" | "hold" | "hold-one-way" | "slow":
+            case "cut" | "hold" | "hold-one-way" | "slow" | "drift" | "flap":
                 ends = list(self.link())
                 random.shuffle(ends)
                 target = f"link/{ends[0]}/{ends[1]}"
-                value = round(random.random() * 0.5, 3) if kind == "slow" else 0.0
+                value = round(random.random() * 0.5, 3) if kind in {"slow", "drift", "flap"} else 0.0
                 if kind in {"cut", "hold"} and random.random() < APART:
                     alone = random.choice((site, None))
                     links = [pair for pair in self.links() if alone is None or alone in pair]

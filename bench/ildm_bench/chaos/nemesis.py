@@ -22,6 +22,8 @@ from ildm_bench.chaos.schedule import Fault, Kind
 UNABLE: dict[Kind, str] = {
     "power": "the machine itself would have to go",
     "clock": "no clock can be shifted for one process of this machine",
+    "drift": "a run is too short for nodes to follow it",
+    "flap": "a run is too short for nodes to follow it",
 }
 """What only virtual time has, and why."""
 AGAIN = 0.2

@@ -31,6 +31,8 @@ Kind = Literal[
     "hold-one-way",
     "hold-session",
     "slow",
+    "drift",
+    "flap",
 ]
 """What befalls whom; ``value`` of the :class:`Fault` in brackets.
 
@@ -56,9 +58,11 @@ hold-one-way: the same for what the first sends to the second.
 hold-session: as hold, but one of the connections that there are alone [which, from 0 in the order they were
 made]; new ones work.
 slow: everything takes [seconds] longer.
+drift: everything takes longer and longer, up to [seconds], and then less and less so.
+flap: everything takes [seconds] longer, and does not, in turn.
 """
 NODE_FAULTS = frozenset({"power", "tear", "flip", "disk-full", "io-error", "clock", "descriptors"})
-LINK_FAULTS = frozenset({"cut", "hold", "hold-one-way", "hold-session", "slow"})
+LINK_FAULTS = frozenset({"cut", "hold", "hold-one-way", "hold-session", "slow", "drift", "flap"})
 DEADLY = frozenset({"kill", "power", "tear", "flip"})
 """Those that end a process."""
 LONGER = 60

@@ -97,7 +97,7 @@ class Sites:
         if not isinstance(membership, TreeMembership):
             return
         topology = membership.topology
-        told = [(each.node, each.boot, each.sequence) for each in topology.advertisements()]
+        told = [(each.node, each.boot, each.sequence) for each in topology.advertisements()], topology.weights
         if told == self._told:
             return
         self._told = told

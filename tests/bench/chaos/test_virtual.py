@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ildm.core.link.interest import ReceivedInterest
+from ildm.core.link.weights import Weights
 from ildm_bench.chaos.cli import app
 from ildm_bench.chaos.evidence import UNCERTAIN
 from ildm_bench.chaos.excuses import OURS
@@ -104,7 +105,11 @@ def test_a_schedule_is_made_as_small_as_it_can_be() -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", ["kill", "pause", "hold", "hold-one-way", "hold-session", "slow", "descriptors", "clock"]
+    "kind",
+    [
+        *("kill", "pause", "hold", "hold-one-way", "hold-session", "slow", "drift", "flap"),
+        *("descriptors", "clock"),
+    ],
 )
 def test_a_fault_is_seen_and_survived(kind: str) -> None:
     target = "link/b/a" if kind in LINK_FAULTS else "node/b"
@@ -112,6 +117,44 @@ def test_a_fault_is_seen_and_survived(kind: str) -> None:
     result, history = carry_out(published(10, fault, qos=1))
     assert [event.op for event in history.events if event.process == "nemesis"] == ["fault", "heal"]
     assert not [each for each in result.failures if each.invariant not in {"lost", "unadmitted"}]
+
+
+RING = Setting(
+    "sf",
+    ("a", "b", "c"),
+    (("b", "a"), ("c", "b"), ("c", "a")),
+    ("mosquitto",) * 3,
+    options={"link": {"weight_hold": 10}},
+)
+
+
+@pytest.mark.parametrize("kind", ["drift", "flap"])
+@pytest.mark.parametrize("qos", [1, 2])
+def test_nothing_is_lost_or_doubled_when_links_are_swapped_for_their_delays(
+    kind: Literal["drift", "flap"], qos: int
+) -> None:
+    swapped = 0
+    for link in ("link/a/b", "link/b/c", "link/a/c"):
+        schedule = published(120, Fault(4.0, kind, (link,), 8.0, 0.3), setting=RING, qos=qos)
+        result, _ = carry_out(schedule)
+        assert not result.failed, (result.failures, result.trouble)
+        assert result.verdict.owed == 120
+        swapped += result.reached["tree_swaps"]
+    assert bool(swapped) == (kind == "drift"), "what is slow for half a second is no reason"
+
+
+def test_nodes_that_differ_about_the_tree_are_found() -> None:
+    counting = Weights._counting
+    troubles = []
+    for slow in (("a", "b"), ("b", "c"), ("a", "c")):
+
+        def wrong(self: Weights, slow: tuple[str, str] = slow) -> dict[tuple[str, str], int] | None:
+            found = counting(self)
+            return {**dict.fromkeys(found, 0), slow: 99} if self.node == "c" and found else found
+
+        with patch.object(Weights, "_counting", wrong):
+            troubles.append(carry_out(published(1, setting=RING))[0].trouble)
+    assert sum("nodes differ about the tree" in trouble for trouble in troubles) == 2, "one is the spare"
 
 
 def test_a_run_is_the_same_each_time() -> None:

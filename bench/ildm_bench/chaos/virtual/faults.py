@@ -14,6 +14,9 @@ from ildm_bench.chaos.schedule import DEADLY, Fault
 from ildm_bench.chaos.virtual.readings import Readings
 from ildm_bench.chaos.virtual.site import LINKS, Site
 
+MOVES = 16
+"""So often the delay of a path changes while it drifts or flaps."""
+
 
 class Nemesis:
     """Faults begin and end at their times; those that overlap are over when the last of them is."""
@@ -25,6 +28,8 @@ class Nemesis:
         self.active: Counter[tuple[str, str]] = Counter()
         """How often each kind acts on each target; ``down``: what ends processes."""
         self.slow: dict[str, float] = {}
+        self.moved: dict[str, tuple[str, float]] = {}
+        """Paths whose delay drifts or flaps, and by how much it is more now, by the numbers of the faults."""
         self.stuck: dict[str, Pipe] = {}
         """Connections that alone are held, by the numbers of the faults."""
         self.latency = latency
@@ -49,6 +54,8 @@ class Nemesis:
         if what == "link":
             if fault.kind == "slow":
                 self.slow[target] = fault.value
+            elif fault.kind in {"drift", "flap"}:
+                self._move(fault, target, number, 1)
             elif fault.kind == "hold-session":
                 self._stick(where, int(fault.value), number)
             self._paths(where)
@@ -72,6 +79,7 @@ class Nemesis:
         kind = "down" if fault.kind in DEADLY else fault.kind
         self.active[kind, target] -= 1
         self.stuck.pop(number, None)
+        self.moved.pop(number, None)
         if not self.active[kind, target]:
             what, _, where = target.partition("/")
             if what == "link":
@@ -160,12 +168,21 @@ class Nemesis:
         if which < len(pipes):
             self.stuck[number] = pipes[which]
 
+    def _move(self, fault: Fault, target: str, number: str, turn: int) -> None:
+        """The delay of a path changes, and will again: ``turn`` counts from 1."""
+        part = 1 - abs(2 * turn / MOVES - 1) if fault.kind == "drift" else turn % 2
+        self.moved[number] = target, fault.value * part
+        self._paths(target.partition("/")[2])
+        if turn < MOVES:
+            at = self.world.time + fault.lasts / MOVES
+            self.world.call_at(at, self._move, fault, target, number, turn + 1)
+
     def _latency(self, first: str, second: str) -> float:
         """Seconds from one site to another, now."""
         targets = f"link/{first}/{second}", f"link/{second}/{first}"
-        return self.latency + max(
-            self.slow[target] if self.active["slow", target] else 0.0 for target in targets
-        )
+        moved = sum(more for target, more in self.moved.values() if target in targets)
+        slow = max(self.slow[target] if self.active["slow", target] else 0.0 for target in targets)
+        return self.latency + slow + moved
 
     def _joined(self, pipe: Pipe) -> None:
         """A new connection is as slow as its path."""

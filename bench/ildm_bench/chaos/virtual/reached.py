@@ -27,6 +27,7 @@ REACHED = {
     "in_doubt": "publications of unknown outcome",
     "session_lost": "sessions that brokers lost",
     "tree": "changes of the tree",
+    "tree_swaps": "changes of the tree for delays",
     "wills": "wills sent on",
     "wills_left": "wills owed whose node was killed",
 }

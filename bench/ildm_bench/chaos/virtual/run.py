@@ -31,6 +31,8 @@ QUIET = 2.0
 LIMIT = 60.0
 """Seconds after the last operation or fault until it must be; with an overlay:"""
 OVERLAY_LIMIT = 240.0
+AGREED = 20
+"""So many steps later all nodes see the same tree."""
 LONGER = 3
 """Times the limit more, as long as messages are on their way: over a slow link one by one may be allowed."""
 MENDED = frozenset({"lost", "retained", "stale"})
@@ -128,6 +130,8 @@ class Warm:
             for site in self.sites.values():
                 if not site.driver.dead:
                     recount(site.node)
+            if not self.overlay:
+                self._in_one_forest()
         except Exception:  # whatever the node raises is what is looked for
             trouble = traceback.format_exc()
         for event in self._retained(recorder):
@@ -172,6 +176,15 @@ class Warm:
                     verdict = judge([*history.events, *retained], about)
                 if late or not any(finding.invariant in MENDED for finding in verdict.ours):
                     return verdict
+
+    def _in_one_forest(self) -> None:
+        """All nodes see the same links and the same tree of them, at the latest a while after all is done."""
+        for _ in range(AGREED):
+            seen = {name: site.forest() for name, site in self.sites.items()}
+            if len(set(map(str, seen.values()))) == 1:
+                return
+            self.world.run(STEP)
+        raise AssertionError(f"nodes differ about the tree: {seen}")
 
     def _idle(self) -> bool:
         """Whether no message waits for a link or is under way there."""

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from ildm.config import Address, Config
 from ildm.core.counters import Counters
 from ildm.core.link.session import LinkSession
+from ildm.core.link.tree import TreeMembership
 from ildm.core.local.client_session import ClientSession
 from ildm.core.node import Node
 from ildm.core.plugin.loading import PluginSpecs, load_plugins
@@ -181,6 +182,12 @@ class Site:
         still = any(process.paused or process.dead for process in processes)
         custody = self.node.custody
         return object() if still or (custody is not None and custody.full) else processes
+
+    def forest(self) -> list[tuple[str, str, bool]]:
+        """All links as the node sees them, and whether each is in the tree."""
+        membership = self.node.links.membership
+        assert isinstance(membership, TreeMembership)
+        return membership.topology.graph()
 
     def _look(self) -> None:
         """See which mixed batches are in the spool now."""
