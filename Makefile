@@ -17,7 +17,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 BYTECODE := $(BIN)/python -m compileall -qq -j 0
 COMPILE := pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
-.PHONY: help setup setup-all compiled test unit-tests interpreted-tests spark-tests bench-tests site-tests other-tests lint format demo bench fuzz hunt lock man dist deb clean
+.PHONY: help setup setup-all compiled test unit-tests interpreted-tests spark-tests bench-tests site-tests other-tests skew lint format demo bench fuzz hunt lock man dist deb clean
 
 help:
 	@echo 'make demo          three brokers that behave as one, on this machine (ARGS=--once: a short run, no screen)'
@@ -29,6 +29,7 @@ help:
 	@echo 'make setup-all     what make test and make bench need'
 	@echo 'make compiled      the hot modules as machine code, after their sources have changed'
 	@echo 'make lint          ruff and mypy alone'
+	@echo 'make skew          the last release and this tree in one network (ARGS: for pytest)'
 	@echo 'make format        let ruff rewrite what it can'
 	@echo 'make man           the manual pages ildm(1) and ildm.yaml(5), into dist/man'
 	@echo 'make dist          wheels, source archive and bill of materials (CycloneDX), into dist'
@@ -108,6 +109,10 @@ site-tests: $(STAMP_ALL)
 
 other-tests: $(STAMP_ALL)
 	$(PYTEST) tests $(addprefix --ignore=,$(UNIT_TESTS) $(BENCH_TESTS) $(SITE_TESTS))
+
+# The last release and this tree in one network.
+skew: $(STAMP_ALL) compiled
+	$(PYTEST) tests/skew $(ARGS)
 
 lint: $(STAMP_ALL)
 	$(BIN)/ruff check .

@@ -50,6 +50,7 @@ def link_row(link: NeighborLink, neighbor: Neighbor | None) -> dict[str, Any]:
         "reason": reason,
         "sessions": {"open": len(link.open_sessions), "of": len(link.senders)},
         "direction": "out" if link.dialed else "in",
+        **spoken(link),
         "transferred_out": link.transferred_out,
         "transferred_in": link.transferred_in,
         "queued_messages": link.queued,
@@ -75,6 +76,17 @@ def compression(link: NeighborLink) -> dict[str, Any] | None:
     return {"codec": found[0].codec, "ratio": round(plain / made, 2) if made else None}
 
 
+def spoken(link: NeighborLink | None) -> dict[str, Any]:
+    """What both ends of a link have agreed on, or had when it was up."""
+    if link is None or link.hello is None:
+        return {"release": None, "protocol": None, "features": []}
+    return {
+        "release": link.hello.release or None,
+        "protocol": link.protocol,
+        "features": sorted(link.features),
+    }
+
+
 def neighbor_row(node: Node, neighbor: Neighbor) -> dict[str, Any]:
     state = neighbor.state if neighbor.state != "linked" else "connecting"
     return {
@@ -85,6 +97,7 @@ def neighbor_row(node: Node, neighbor: Neighbor) -> dict[str, Any]:
         "reason": neighbor.reason,
         "sessions": {"open": 0, "of": node.config.link.sessions},
         "direction": "out",
+        **spoken(None),
         **dict.fromkeys(("transferred_out", "transferred_in", "queued_messages", "queued_bytes"), 0),
         **dict.fromkeys(("dropped", "interest", "announced"), 0),
         **dict.fromkeys(("compression", "rtt", "clock_skew")),

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import sqlite3
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +41,17 @@ class ProcessSite:
         self.address = _pair(document["listen"])
         self.link_address = _pair(document["link"]["listen"])
         self.command = [sys.executable, "-m", "ildm", "run", "--config", str(self._file)]
+        self.where = PROJECT
+        self.environment: Mapping[str, str] = os.environ
         self.process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
         """Start the process; returns when the broker and all sockets are ready."""
         log = (self.directory / "log").open("ab")
         try:
-            self.process = await asyncio.create_subprocess_exec(*self.command, stderr=log, cwd=PROJECT)
+            self.process = await asyncio.create_subprocess_exec(
+                *self.command, stderr=log, cwd=self.where, env=self.environment
+            )
         finally:
             log.close()
 

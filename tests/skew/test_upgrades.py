@@ -1,0 +1,200 @@
+"""Sites are upgraded one after the other amid traffic: nothing is lost, nothing comes twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from ildm.config import Address
+from ildm.core.link.versions import PROTOCOLS
+from ildm.mqtt import Publish
+from tests.sites.client import Client, within
+from tests.sites.overlay import quick
+from tests.skew.releases import RELEASE, THIS, Release, SkewSite, unpacked
+from tests.support.brokers import Fleet
+
+NAMES = ("a", "b", "c")
+ORDER = ("a", "c", "b")
+"""In which sites are upgraded: the one in the middle is at last an older one between two newer ones."""
+LEAST = 25
+"""Messages that each publisher has sent before a node is killed, and again once it is back."""
+PAUSE = 0.01
+"""Seconds from one message of a publisher to its next: the machine has more to do than to relay."""
+SECRET = "a secret of all the sites"
+
+
+@pytest.fixture(scope="session")
+def former(tmp_path_factory: pytest.TempPathFactory) -> Release:
+    return unpacked(tmp_path_factory.mktemp(f"ildm-{RELEASE}"))
+
+
+@pytest.fixture(params=["sf", "pf", "sg_tbps"])
+async def sites(
+    request: pytest.FixtureRequest, fleet: Fleet, tmp_path: Path, former: Release
+) -> AsyncIterator[dict[str, SkewSite]]:
+    """In a row, the one in the middle dials both; all of the last release."""
+    made: dict[str, SkewSite] = {}
+    for number, name in enumerate(("a", "c", "b")):
+        link = {"secret": SECRET}
+        if name == "b":
+            link["neighbors"] = [str(Address(*site.link_address)) for site in made.values()]  # type: ignore[assignment]
+        broker = fleet.shared("mosquitto", number)
+        made[name] = SkewSite(
+            broker, tmp_path / name, quick(request.param), name, link=link, spool={"mode": "process"}
+        )
+    try:
+        await asyncio.gather(*(site.start_as(former) for site in made.values()))
+        yield made
+    finally:
+        for site in made.values():
+            if site.process is not None and site.process.returncode is None:
+                await site.kill()
+
+
+class Local:
+    """The clients of one site: one publishes without a pause, one has subscribed to everything."""
+
+    def __init__(self, site: SkewSite, topic: str) -> None:
+        self.site = site
+        self.topic = topic
+        self.sent: list[bytes] = []
+        self.got: Counter[bytes] = Counter()
+        self.subscriber: Client
+        self._unreleased: set[int] = set()
+        """Packet ids that the client before had answered when its node was killed."""
+        self._publishing: asyncio.Task[None] | None = None
+        self._stop = False
+
+    async def arrive(self) -> None:
+        self.subscriber = await self.site.connect(f"{self.topic}-{self.site.name}", clean=False)
+        await self.subscriber.subscribe((f"{self.topic}/#", 2))
+
+    def publish(self) -> None:
+        self._stop = False
+        self._publishing = asyncio.create_task(self._publish())
+
+    async def _publish(self) -> None:
+        client = await self.site.connect()
+        while not self._stop:
+            payload = b"%s %d" % (self.site.name.encode(), len(self.sent))
+            await client.publish(f"{self.topic}/{self.site.name}", payload, 2)
+            self.sent.append(payload)
+            await asyncio.sleep(PAUSE)
+        await client.disconnect()
+
+    async def pause(self) -> None:
+        """All that was published is acknowledged when this returns."""
+        self._stop = True
+        if self._publishing is not None:
+            await self._publishing
+            self._publishing = None
+
+    async def leave(self) -> None:
+        """The broker keeps what comes for the subscriber from now on."""
+        await self.pause()
+        await self.subscriber.disconnect()
+        await self.take()
+        self._unreleased = set(self.subscriber.unacknowledged)
+
+    async def take(self) -> None:
+        """Count what has come."""
+        while self.subscriber.waiting:
+            self._count(await self.subscriber.receive())
+
+    def _count(self, message: Publish) -> None:
+        """A broker may send again what the killed node had not passed on the answer to; a client knows it."""
+        if message.dup and message.packet_id in self._unreleased:
+            self._unreleased.remove(message.packet_id)
+        else:
+            self.got[message.payload] += 1
+
+    async def has(self, wanted: set[bytes]) -> None:
+        while not wanted <= self.got.keys():
+            self._count(await self.subscriber.receive())
+
+
+async def further(locals_: list[Local]) -> None:
+    """Each of them has published some more."""
+    before = [len(each.sent) for each in locals_]
+
+    async def grown() -> None:
+        for each, count in zip(locals_, before, strict=True):
+            while len(each.sent) < count + LEAST:  # noqa: ASYNC110 - a message more is no event
+                await asyncio.sleep(0.01)
+
+    await within(grown(), "messages that are acknowledged")
+
+
+async def linked(sites: dict[str, SkewSite]) -> None:
+    """Neighbours have a link that is part of the cooperation."""
+
+    async def all_of_them() -> None:
+        while True:
+            rows = [row for site in sites.values() for row in await site.neighbors()]
+            pairs = {row["node_id"] for row in rows if row["state"] == "active"}
+            if pairs >= {"a", "b", "c"}:
+                return
+            await asyncio.sleep(0.05)
+
+    await within(all_of_them(), "links")
+
+
+async def all_know_all(locals_: list[Local]) -> None:
+    """Interest has spread: what each publishes arrives at all."""
+    for place, each in enumerate(locals_):
+        client = await each.site.connect()
+        missing = list(locals_)
+        while missing:
+            await client.publish(f"{each.topic}/probe", b"probe %d" % place, 2)
+            await asyncio.sleep(0.1)
+            for other in missing:
+                await other.take()
+            missing = [other for other in missing if not other.got[b"probe %d" % place]]
+        await client.disconnect()
+
+
+async def test_sites_are_upgraded_amid_traffic(
+    sites: dict[str, SkewSite], former: Release, topic_root: str
+) -> None:
+    await linked(sites)
+    clients = {name: Local(sites[name], topic_root) for name in NAMES}
+    for each in clients.values():
+        await each.arrive()
+    await all_know_all(list(clients.values()))
+    for name in ORDER:
+        others = [each for at, each in clients.items() if at != name]
+        for each in clients.values():
+            each.publish()
+        await further(list(clients.values()))
+        await clients[name].leave()
+        await sites[name].kill()
+        await sites[name].start_as(THIS)
+        await clients[name].arrive()
+        await linked(sites)
+        older = ORDER[ORDER.index(name) + 1 :]
+        for row in await sites[name].neighbors():
+            spoken = (None, 2) if row["node_id"] in older else (THIS.version, PROTOCOLS.high)
+            assert (row["release"], row["protocol"]) == spoken
+        await further(others)
+        for each in others:
+            await each.pause()
+    sent = {payload for each in clients.values() for payload in each.sent}
+    for each in clients.values():
+        await within(each.has(sent), f"all that was sent, at {each.site.name}")
+    for place, each in enumerate(clients.values()):  # behind all that came before
+        client = await each.site.connect()
+        await client.publish(f"{topic_root}/end", b"end %d" % place, 2)
+        await client.disconnect()
+    ends = {b"end %d" % place for place in range(len(clients))}
+    for each in clients.values():
+        await within(each.has(ends), f"the ends, at {each.site.name}")
+        twice = [payload for payload in sent if each.got[payload] > 1]
+        assert twice == []
+    for site in sites.values():
+        counters = (await site.status())["counters"]
+        wrong = {"link_malformed", "link_unknown_control", "link_internal_errors", "internal_errors"}
+        assert wrong.isdisjoint(name for name, count in counters.items() if count)
