@@ -45,7 +45,7 @@ HOT = {
     " gathering identity inbound message_ids poison_isolation ports qos1 queue receipt resumption router"
     " rules sender sender_state share spooled_queue stamps window wire",
     "ildm/net": "driver history",
-    "ildm/net/transport": "arrival reactor stream turns",
+    "ildm/net/transport": "arrival reactor slots stream turns",
     "ildm/state/spool": "log consumers records segments spool",
     "ildm/mqtt": "connect_fields covering filter_table framing members packets properties topics validate"
     " wire",

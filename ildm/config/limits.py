@@ -70,6 +70,8 @@ class LimitsConfig(Section):
     this takes none of others that are newer."""
     route_cache: Annotated[int, Field(ge=1, le=10_000_000)] = 65_536
     """Topics per source whose route is remembered."""
+    read_wait: Annotated[float, IN_SECONDS, Field(ge=0, le=0.01)] = 0.0003
+    """Under load what has come waits for so long at most, so that more is read at once; 0: nothing waits."""
     hook_warn: Seconds = 0.05
     """A plugin's hook that takes longer, while which nothing else runs, is logged and counted."""
     decision_timeout: Seconds = 5.0

@@ -247,6 +247,8 @@ LINKS = united(
     counter("proxy_headers_refused", "connections", "Connections of proxies without a PROXY header in time"),
     counter("internal_errors", "errors", "Errors of this node, each of which ended a connection or a call"),
     counter("turns_waited", "reads", "Times a read, or the rest of one, waited for its turn behind others"),
+    counter("read_slots", "events", "Times the node began to read in slots under load (limits.read_wait)"),
+    counter("read_slots_vain", "events", "Times it gave slots up, as nothing was gained"),
     counter("accept_failures", "errors", "Times accepting paused, as file descriptors or memory had run out"),
     counter("certificates_renewed", "changes", "Times changed files of certificates were taken up"),
     counter("certificates_unusable", "errors", "Times changed files of certificates could not be used"),

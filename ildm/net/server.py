@@ -121,7 +121,7 @@ class NodeServer:
         self.secrets = read_secrets(config)
         self.tls = NodeTls(config)
         turns = Turns(loop.call_soon, counters)
-        self.reactor = new_reactor(loop, turns)
+        self.reactor = new_reactor(loop, turns, config.limits.read_wait)
         self.dialing = Dialing(config, self.tls, self.reactor, turns)
         self.driver = AsyncioDriver(loop, config.link.unsent_bytes, self.dialing)
         self.store = StateStore(

@@ -232,14 +232,17 @@ def main() -> None:
     traffic.add_argument(
         "--delay", nargs="+", type=float, default=[], help="seconds; a link with this link.delay, too"
     )
+    traffic.add_argument(
+        "--read-wait", nargs="+", type=float, default=[], help="seconds; the same for limits.read_wait"
+    )
     given = parser.parse_args()
     if given.traffic is not None:
-        delays = link_ways.ways(given.delay)
+        ways = link_ways.ways(given.delay, given.read_wait)
 
         def opened(way: str, sockets: str, qos: int) -> AbstractContextManager[traffic_run.Way]:
-            return link_ways.opened(way, sockets, qos, delays[way])
+            return link_ways.opened(way, sockets, qos, ways[way])
 
-        traffic_run.main(given, [*delays], opened)
+        traffic_run.main(given, [*ways], opened)
         return
 
     def measured(way: Way) -> dict[str, float]:

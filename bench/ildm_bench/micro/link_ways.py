@@ -18,17 +18,23 @@ BOOT = 20.0
 """Seconds until the bridge has to pass messages."""
 
 
-def ways(delays: Sequence[float]) -> dict[str, float]:
-    """The bridge, which all else is held against, a link, and one more for each ``link.delay`` in seconds."""
-    return {BRIDGE: 0.0, LINK: 0.0} | {f"{LINK}, {delay * 1e3:g} ms": delay for delay in delays}
+Changed = dict[str, dict[str, float]]
+"""Keys of a configuration that differ from the default, by section."""
+
+
+def ways(delays: Sequence[float], read_waits: Sequence[float] = ()) -> dict[str, Changed]:
+    """The bridge, which all else is held against, a link, and one more for each ``link.delay`` and
+    ``limits.read_wait`` in seconds."""
+    found: dict[str, Changed] = {BRIDGE: {}, LINK: {}}
+    found |= {f"{LINK}, {delay * 1e3:g} ms": {"link": {"delay": delay}} for delay in delays}
+    return found | {f"{LINK}, read {wait * 1e3:g} ms": {"limits": {"read_wait": wait}} for wait in read_waits}
 
 
 @contextmanager
-def opened(way: str, sockets: str, qos: int, delay: float = 0.0) -> Iterator[Way]:
+def opened(way: str, sockets: str, qos: int, changed: Changed) -> Iterator[Way]:
     """Publishers at the near site, subscribers at the far broker itself in all ways.
 
-    A link is two nodes with PF, ``delay`` as their ``link.delay`` and all else by default; the bridge is the
-    near broker's for all topics.
+    A link is two nodes with PF and what is ``changed``; the bridge is the near broker's for all topics.
     """
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         directory, lines = Path(name), SOCKETS[sockets]
@@ -41,14 +47,12 @@ def opened(way: str, sockets: str, qos: int, delay: float = 0.0) -> Iterator[Way
             wait_crossing(near.address, far.address, BOOT)
             yield Way(near.port, far.port, brokers)
             return
-        extra = {"log": {"level": "error"}, "limits": ONE_ADDRESS}
+        extra = {"log": {"level": "error"}, "limits": ONE_ADDRESS | changed.get("limits", {})}
         nodes: dict[str, NodeProcess] = {}
         for site, broker in (("far", far), ("near", near)):
             node = NodeProcess(directory / site, broker.address, "pf", node_id=site, extra=extra)
-            node.document["link"] |= {
-                "neighbors": [other.link_address for other in nodes.values()],
-                "delay": delay,
-            }
+            node.document["link"]["neighbors"] = [other.link_address for other in nodes.values()]
+            node.document["link"] |= changed.get("link", {})
             nodes[site] = start(stack, node)
         nodes["near"].wait_linked(nodes["far"])
         wait_crossing(nodes["near"].address, far.address, BOOT)

@@ -33,10 +33,14 @@ __all__ = [
 ]
 
 
-def new_reactor(loop: asyncio.AbstractEventLoop, turns: Turns) -> Reactor | None:
-    """What carries plain connections; None where there is no epoll, that is but under Linux."""
+def new_reactor(loop: asyncio.AbstractEventLoop, turns: Turns, read_wait: float) -> Reactor | None:
+    """What carries plain connections; None where there is no epoll, that is but under Linux.
+
+    ``read_wait``: seconds of a slot under load (:mod:`.slots`); 0: there are none.
+    """
     if not hasattr(select, "epoll"):
         return None
     from ildm.net.transport.reactor import Reactor  # noqa: PLC0415 - it cannot be imported elsewhere
+    from ildm.net.transport.slots import Slots  # noqa: PLC0415
 
-    return Reactor(loop, turns)
+    return Reactor(loop, turns, Slots(read_wait, turns.counters) if read_wait else None)

@@ -14,6 +14,7 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from ildm.net.transport.slots import Slots, Ticks
 from ildm.net.transport.sockets import AT_ONCE, BACKLOG, EXHAUSTED, FAMILIES, PAUSE
 from ildm.net.transport.stream import BROKEN, READABLE, WRITABLE, Stream, Watched
 from ildm.net.transport.turns import PART, READ, SHARES, Turns
@@ -39,8 +40,12 @@ class Reactor:
     that turn can be taken for one of its successor.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, turns: Turns) -> None:
-        """``turns``: in which connections are read that cost much."""
+    def __init__(self, loop: asyncio.AbstractEventLoop, turns: Turns, slots: Slots | None = None) -> None:
+        """
+        Args:
+            turns: in which connections are read that cost much.
+            slots: in which all are read under load; None: they are read as they come.
+        """
         self.loop = loop
         self.turns = turns
         self.clock = self.turns.clock
@@ -52,6 +57,10 @@ class Reactor:
         self.buffer = memoryview(self._buffer)
         """Where all read: what has come is taken out before the next one reads."""
         self.into = {share: [self.buffer[:share]] for share in SHARES}
+        self.bytes_read = 0
+        """Since the node has begun."""
+        self._slots = slots
+        self._ticks: Ticks | None = None
         self._epoll = select.epoll()
         self._poll = self._epoll.poll
         self.watched: dict[int, Watched] = {}
@@ -61,8 +70,40 @@ class Reactor:
         """What has ended is going to be seen to, by this turn or one that is asked for."""
         self._closed = False
         loop.add_reader(self._epoll.fileno(), self.turn)
+        if slots is not None:
+            self._ticks = Ticks()
+            loop.add_reader(self._ticks.fd, self._slot)
 
     def turn(self) -> None:
+        """Some are ready: serve them now, or begin a slot."""
+        ticks, slots = self._ticks, self._slots
+        if ticks is None or slots is None:
+            self._serve()
+            return
+        wait = slots.begin(self.clock())
+        if wait:
+            self.loop.remove_reader(self._epoll.fileno())
+            ticks.start(wait, slots.length)
+        else:
+            before = self.bytes_read
+            self._serve()
+            slots.end(self.clock(), self.bytes_read - before)
+
+    def _slot(self) -> None:
+        """A slot has passed."""
+        ticks, slots = self._ticks, self._slots
+        if ticks is None or slots is None or not ticks.take():
+            return
+        before = self.bytes_read
+        try:
+            self._serve()
+        finally:
+            slots.end(self.clock(), self.bytes_read - before)
+            if not slots.open and not self._closed:
+                ticks.stop()
+                self.loop.add_reader(self._epoll.fileno(), self.turn)
+
+    def _serve(self) -> None:
         """Serve all that are ready."""
         self._ending = True
         watched = self.watched
@@ -140,6 +181,9 @@ class Reactor:
             one.abort()
         self._see_to_ended()
         self.loop.remove_reader(self._epoll.fileno())
+        if self._ticks is not None:
+            self.loop.remove_reader(self._ticks.fd)
+            self._ticks.close()
         self._epoll.close()
 
 

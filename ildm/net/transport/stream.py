@@ -163,6 +163,7 @@ class Stream(Watched):
             self._lose(self._error or error)
             return False
         if count:
+            reactor.bytes_read += count
             begun = reactor.clock()
             try:
                 self._protocol.data_received(reactor.buffer[:count].tobytes())
