@@ -68,6 +68,11 @@ class PluginState(MutableMapping[str, bytes]):
         self._bytes -= size_of(key, self._entries.pop(key))
         self._save(key, None)
 
+    def check(self) -> None:
+        """Count all again that is counted as it changes. Raises: AssertionError, it was counted wrong."""
+        size = sum(size_of(key, value) for key, value in self._entries.items())
+        assert size == self._bytes, f"entries of {size} bytes count {self._bytes}"
+
 
 def size_of(key: str, value: bytes) -> int:
     """Bytes that an entry counts for in ``limits.plugin_state_bytes``."""

@@ -109,6 +109,16 @@ class OnDemand:
         self.waiting.clear()
         self.waiting_bytes = 0
 
+    def check(self) -> None:
+        """Count all again that is counted as it changes. Raises: AssertionError, it was counted wrong."""
+        for waiting in self.waiting.values():
+            size = sum(len(frame) for frame, _ in waiting.frames)
+            cost = size + FRAME_COST * len(waiting.frames)
+            found = f"{size} bytes that take {cost}"
+            assert (waiting.bytes, waiting.cost) == (size, cost), f"{found} wait for a node, counted wrong"
+        total = sum(waiting.cost for waiting in self.waiting.values())
+        assert total == self.waiting_bytes, f"{total} bytes wait for nodes and count {self.waiting_bytes}"
+
     @property
     def idle(self) -> bool:
         """Nothing waits for a link that may come soon."""

@@ -350,6 +350,19 @@ class ClientRegistry:
                 self._remove_row(left, topic_filter)
         self.wills.stop()
 
+    def check(self) -> None:
+        """Count all again that is counted as it changes. Raises: AssertionError, it was counted wrong."""
+        records = self.records.values()
+        found = (
+            sum(len(record.filters) for record in records),
+            sum(record.is_unknown for record in records),
+            sum(record.expiry > 0 for record in records),
+        )
+        counted = self.filters, self.unknown, self.persistent
+        assert found == counted, f"{found} filters, unknown and persistent sessions count {counted}"
+        self.budget.check([*records, *self.leaving])
+        self.wills.check()
+
     # the end of sessions ----------------------------------------------------------------------
 
     def _start_expiry(self, record: ClientRecord) -> None:

@@ -57,6 +57,11 @@ class Partials:
             self.bytes -= partial.kept
             partial.kept = 0
 
+    def check(self) -> None:
+        """Count all again that is counted as it changes. Raises: AssertionError, it was counted wrong."""
+        size = sum(partial.kept for partial in self._begun)
+        assert size == self.bytes, f"incomplete packets of {size} bytes count {self.bytes}"
+
 
 class Partial:
     """The incomplete packet at the end of what one client has sent."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ildm.mqtt import OverLimit, ProtocolViolation, ReasonCode, Subscription
@@ -52,6 +52,19 @@ class FilterBudget:
         size = sign * kept_bytes(topic_filter)
         record.filter_bytes += size
         self.bytes += size
+
+    def check(self, records: Iterable[ClientRecord]) -> None:
+        """Count all again that is counted as it changes, with the records of all clients.
+
+        Raises:
+            AssertionError: it was counted wrong.
+        """
+        total = 0
+        for record in records:
+            size = sum(map(kept_bytes, record.filters))
+            assert size == record.filter_bytes, f"filters of {size} bytes count {record.filter_bytes}"
+            total += size
+        assert total == self.bytes, f"filters of {total} bytes of all clients count {self.bytes}"
 
 
 class Rejections(NamedTuple):
@@ -122,6 +135,11 @@ class Requests:
         if self._rejections is not None:
             self._rejections.pop(packet_id, None)
         return found[0]
+
+    def check(self) -> None:
+        """Count all again that is counted as it changes. Raises: AssertionError, it was counted wrong."""
+        size = sum(size for _, size in self._requests.values())
+        assert size == self.bytes, f"requests of {size} bytes count {self.bytes}"
 
 
 def granted_filters(subscriptions: list[Subscription], reason_codes: list[int]) -> dict[str, int]:

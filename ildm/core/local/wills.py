@@ -188,6 +188,11 @@ class Wills:
         self.bytes += size
         return True
 
+    def check(self) -> None:
+        """Count all again that is counted as it changes. Raises: AssertionError, it was counted wrong."""
+        size = sum(self._saved.values())
+        assert size == self.bytes, f"saved wills of {size} bytes count {self.bytes}"
+
     def _wait(self, key: str, pending: Pending, seconds: float) -> None:
         self._pending[key] = pending
         pending.timer = self.driver.call_later(seconds, self.ended, key)

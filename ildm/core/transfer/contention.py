@@ -175,6 +175,11 @@ class Releases:
         else:
             self._contention.takes_effect(topic, client)
 
+    def check(self) -> None:
+        """Count all again that is counted as it changes. Raises: AssertionError, it was counted wrong."""
+        count = sum(map(len, self._clients.values()))
+        assert count == self._count, f"{count} messages that are not released count {self._count}"
+
     def any_of(self, client: str) -> bool:
         """Whether a client has any."""
         return client in self._clients

@@ -186,6 +186,11 @@ class Custody:
         """The same moment in the driver's time."""
         return self.driver.now() + date - self.calendar.date()
 
+    def check(self) -> None:
+        """Count all again that is counted as it changes. Raises: AssertionError, it was counted wrong."""
+        self._come.check()
+        self._sent_anew.check()
+
     # taking -------------------------------------------------------------------------------------
 
     def number(self, count: int) -> Identity:

@@ -148,6 +148,11 @@ class Identities:
             self._size -= count
             self.forgotten += count
 
+    def check(self) -> None:
+        """Count all again that is counted as it changes. Raises: AssertionError, it was counted wrong."""
+        size = sum(1 + len(numbers.starts) for numbers in self._origins.values())
+        assert size == self._size, f"{size} gaps and origins count {self._size}"
+
     # what outlives the process ------------------------------------------------------------------
 
     def snapshot(self) -> bytes:

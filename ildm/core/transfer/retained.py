@@ -357,6 +357,16 @@ class RetainedStore:
         if self._remove(topic):
             self._save(topic, None)
 
+    def check(self) -> None:
+        """Count all again that is counted as it changes. Raises: AssertionError, it was counted wrong."""
+        self.releases.check()
+        sizes = [
+            sum(_size(topic, entry) for topic, entry in entries.items())
+            for entries in (self.values, self.deletions)
+        ]
+        counted = [self.bytes, self.deletion_bytes]
+        assert sizes == counted, f"retained values and deletions of {sizes} bytes count {counted}"
+
     # keeping ----------------------------------------------------------------------------------
 
     def _expiry(self, message: Publish) -> float | None:

@@ -16,5 +16,14 @@ def recount(node: Node) -> None:
         sender.queue.check()
         sender._window.check()
     for session in node.sessions:
+        if session.publishing._pending is not None:
+            session.publishing._pending.check()
         if session.publishing.unanswered is not None:
             session.publishing.unanswered.check()
+    node.clients.check()
+    node.partials.check()
+    node.retained.check()
+    if node.custody is not None:
+        node.custody.check()
+    if node.links.on_demand is not None:
+        node.links.on_demand.check()
