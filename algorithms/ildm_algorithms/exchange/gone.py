@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from struct import Struct
 from typing import TYPE_CHECKING
@@ -106,6 +107,14 @@ class Gone:
 
     def __len__(self) -> int:
         return self._size
+
+    def check_sums(self) -> None:
+        """Count all again that is counted as it changes. Raises: AssertionError, it was counted wrong."""
+        size = sum(len(page.numbers) for page in self._pages)
+        assert size == self._size, f"{size} messages count {self._size}"
+        topics = Counter(topic for page in self._pages for topic in page.topics)
+        assert topics == self.topics, f"messages on topics of {dict(topics)} count {self.topics}"
+        assert self._names.keys() == self.topics.keys(), "topics and their texts differ"
 
     def add(self, number: int, at: float, topic: str, on_disk: int | None, size: int) -> None:
         """A message is not kept any more. Its record on disk, of ``size`` bytes, is freed later."""

@@ -119,6 +119,13 @@ class Streams:
             self.bytes += held.size
             held.timer = self._api.call_later(self._wait, self._over, before)
 
+    def check_sums(self) -> None:
+        """Count all again that is counted as it changes. Raises: AssertionError, it was counted wrong."""
+        size = sum(held.size for held in self._held.values())
+        assert size == self.bytes, f"messages of {size} bytes wait for others and count {self.bytes}"
+        waiting = {(held.stream.origin, held.number) for held in self._held.values()}
+        assert waiting == self._waiting, f"{waiting} wait for others, noted as {self._waiting}"
+
     def _passed(self, message: tuple[str, int]) -> bool:
         return message in self._receipts and message not in self._waiting
 

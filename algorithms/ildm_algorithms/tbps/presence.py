@@ -94,7 +94,6 @@ class Presence:
         self._period = config.absence_period
         self._subscribed: list[dict[bytes, float]] = [{} for _ in range(SHELVES)]
         """Unix time by digest of the filter."""
-        self._size = 0
         self._unclaimed: set[bytes] = set()
         """Filters of the earlier incarnation that have not come back yet."""
         self._changed: set[int] = set()
@@ -115,7 +114,6 @@ class Presence:
             if len(data) % _FILTER.size == 0:
                 shelf.update(_FILTER.iter_unpack(data))
             self._unclaimed.update(shelf)
-        self._size = len(self._unclaimed)
         self._before = read_numbers(self._api.state.get(RECEIVED, b""))
         self._numbers.update(self._before)
         # publishers keep nothing that is older
@@ -150,11 +148,9 @@ class Presence:
         """Local clients subscribe to a filter."""
         digest = _digest(topic_filter)
         shelf = self._shelf(digest)
-        if digest not in shelf:
-            if self._size >= self._filters:
-                self._count("filters_not_remembered")
-                return
-            self._size += 1
+        if digest not in shelf and sum(map(len, self._subscribed)) >= self._filters:
+            self._count("filters_not_remembered")
+            return
         shelf[digest] = self._api.wall() - (self._api.now() - since)
         self._change(digest)
 
@@ -194,7 +190,6 @@ class Presence:
 
     def _drop(self, digest: bytes) -> None:
         if self._shelf(digest).pop(digest, None) is not None:
-            self._size -= 1
             self._change(digest)
 
     def _change(self, digest: bytes) -> None:

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+from collections import deque
+from itertools import islice
+from typing import Any
+
+from ildm.api import Algorithm
+from ildm.core.host.plugin_state import PluginState
 from ildm.core.node import Node
+
+PACKAGE = "ildm_algorithms"
+ITEMS = 16
+"""Of each table of an algorithm so many items are looked into."""
 
 
 def recount(node: Node) -> None:
@@ -27,3 +37,40 @@ def recount(node: Node) -> None:
         node.custody.check()
     if node.links.on_demand is not None:
         node.links.on_demand.check()
+    algorithm = node.dispatch.algorithm
+    if algorithm is not None:
+        state = algorithm.api.state
+        if isinstance(state, PluginState):
+            state.check()
+        for part in parts_of(algorithm):
+            part.check_sums()
+
+
+def parts_of(algorithm: Algorithm) -> list[Any]:
+    """The parts of an algorithm that count something as it changes: they have a method ``check_sums``.
+
+    They are reached from the algorithm by attributes of its objects and by the first items of their tables.
+    """
+    found: list[Any] = []
+    known: set[int] = set()
+    left: list[Any] = [algorithm]
+    while left:
+        part = left.pop()
+        if id(part) in known:
+            continue
+        known.add(id(part))
+        if isinstance(part, dict):
+            left += islice(part.values(), ITEMS)
+        elif isinstance(part, list | tuple | deque | set):
+            left += islice(part, ITEMS)
+        elif type(part).__module__.startswith(PACKAGE):
+            left += attributes_of(part)
+            if hasattr(part, "check_sums"):
+                found.append(part)
+    return found
+
+
+def attributes_of(part: object) -> list[object]:
+    """Of an instance, whether it has a dictionary or slots."""
+    names = [name for each in type(part).__mro__ for name in getattr(each, "__slots__", ())]
+    return [*getattr(part, "__dict__", {}).values(), *(getattr(part, name, None) for name in names)]

@@ -156,6 +156,7 @@ def test_what_is_gone_is_forgotten_at_the_bound(monkeypatch: pytest.MonkeyPatch)
     assert 1_000 - PAGE <= len(gone) <= 1_000
     assert life.counters["kept_forgotten"] == 3_000 - len(gone)
     assert len(gone.topics) == len(gone)
+    gone.check_sums()
     assert (gone.find(0), gone.find(2_999)) == (None, (0.0, "t/2999"))
     gone.write()
     assert len(disk.kept["n0"]) <= 1_000 // PAGE + 1

@@ -33,6 +33,7 @@ class Receiver:
         if self.receipts.add(origin, number):
             stream = StreamId(origin, topic, turn)
             self.order.take(stream, number, behind, 100, partial(self.got.append, number))
+        self.order.check_sums()
 
 
 def test_what_overtakes_waits() -> None:

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from ildm.core.link.interest import ReceivedInterest
 from ildm.core.link.weights import Weights
+from ildm.testing.virtual.recount import parts_of, recount
 from ildm_bench.chaos.cli import app
 from ildm_bench.chaos.evidence import UNCERTAIN
 from ildm_bench.chaos.excuses import OURS
@@ -291,3 +292,25 @@ def test_in_virtual_time_there_are_no_bridges() -> None:
     done = CliRunner().invoke(app, ["run", "--virtual", "--target", "bridge"])
     assert done.exit_code == 2
     assert "there are no bridges in virtual time" in " ".join(done.output.split())
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "sums"),
+    [
+        ("sg_tbps", {"CastHistory": "bytes", "Gone": "_size", "Outbox": "waiting_bytes", "Streams": "bytes"}),
+        ("atm_tbps", {"CastHistory": "bytes", "Remembered": "bytes", "Outbox": "waiting"}),
+        ("octopia", {"Casting": "bytes", "ContentIndex": "_size", "Gone": "_size"}),
+    ],
+)
+def test_what_an_algorithm_counts_wrong_is_found(algorithm: str, sums: dict[str, str]) -> None:
+    node = Warm(Batch(algorithm, range(1)).schedule(0).setting).sites["a"].node
+    assert node.dispatch.algorithm is not None
+    recount(node)
+    parts = {type(part).__name__: part for part in parts_of(node.dispatch.algorithm)}
+    for part, name in sums.items():
+        counted = getattr(parts[part], name)
+        setattr(parts[part], name, counted + 1)
+        with pytest.raises(AssertionError, match="count"):
+            recount(node)
+        setattr(parts[part], name, counted)
+    recount(node)

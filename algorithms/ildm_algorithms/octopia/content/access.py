@@ -59,11 +59,13 @@ class _Place(NamedTuple):
 class _Buckets(Generic[Row]):
     """Rows by what they ask for exactly."""
 
-    __slots__ = ("rows", "size")
+    __slots__ = ("rows",)
 
     def __init__(self) -> None:
         self.rows: dict[Hashable, dict[Row, None]] = {}
-        self.size = 0
+
+    def __len__(self) -> int:
+        return sum(map(len, self.rows.values()))
 
     def share(self, key: Hashable, among: int) -> float:
         """The rows here, with one more, that ask for the same, as a share of so many; below 1."""
@@ -71,7 +73,6 @@ class _Buckets(Generic[Row]):
 
     def add(self, key: Hashable, row: Row) -> bool:
         """Whether the key is new."""
-        self.size += 1
         bucket = self.rows.get(key)
         if bucket is not None:
             bucket[row] = None
@@ -81,7 +82,6 @@ class _Buckets(Generic[Row]):
 
     def remove(self, key: Hashable, row: Row) -> bool:
         """Whether the key has left."""
-        self.size -= 1
         bucket = self.rows[key]
         del bucket[row]
         if bucket:
@@ -166,6 +166,16 @@ class Access(Generic[Row]):
     def sharing(self, value: Value) -> int:
         """How many rows ask for this value."""
         return len(self._exact.rows.get(key_of_value(value), ()))
+
+    def check_sums(self) -> None:
+        """Count all again that is counted as it changes. Raises: AssertionError, it was counted wrong."""
+        ranged = sum(map(len, self._ranges.values()))
+        assert ranged == self._ranged, f"{ranged} rows with a range count {self._ranged}"
+        near = {cell: count for cell, count in self._cells.items() if count}
+        assert sum(near.values()) == ranged, f"{ranged} rows with a range are counted in cells as {near}"
+        points = len(self._exact) + len(self._begins)
+        size = ranged + points + len(self._from) + len(self._to) + len(self._present)
+        assert size == self.size, f"{size} rows are found by an attribute and count {self.size}"
 
     def add(self, row: Row, domain: Domain) -> None:
         """Enter a row that is to be found through its domain."""

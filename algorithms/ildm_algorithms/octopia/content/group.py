@@ -8,7 +8,8 @@ tables instead (:mod:`ildm_algorithms.octopia.content.bits`), searched by all th
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Generic, TypeVar
 
@@ -195,6 +196,23 @@ class Group(Generic[Owner]):
                 self._accesses[name].named -= 1
                 if not self._accesses[name].named:
                     del self._accesses[name]
+
+    def check_rows(self, rows: Sequence[Row[Owner]]) -> None:
+        """Count all again that is counted as it changes, with all rows that were entered.
+
+        Raises:
+            AssertionError: it was counted wrong.
+        """
+        assert len(rows) == self.size, f"{len(rows)} rows of a topic filter count {self.size}"
+        named: Counter[str] = Counter()
+        for row in rows:
+            said = domains(row.filter.expression)
+            if all(domain.kind is not Kind.NOTHING for domain in said.values()):
+                named.update(name for name, domain in said.items() if domain.kind is not Kind.ABSENT)
+        counted = {name: access.named for name, access in self._accesses.items()}
+        assert named == counted, f"attributes of {dict(named)} rows count {counted}"
+        for access in self._accesses.values():
+            access.check_sums()
 
     def match(
         self, attributes: Mapping[str, Value], numbers: Mapping[str, float], found: list[Row[Owner]]

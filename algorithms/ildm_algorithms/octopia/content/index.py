@@ -61,6 +61,16 @@ class ContentIndex(Generic[Owner]):
         """Whether anybody holds the filter."""
         return filter in self._rows
 
+    def check_sums(self) -> None:
+        """Count all again that is counted as it changes. Raises: AssertionError, it was counted wrong."""
+        size = sum(len(row.owners) for row in self._rows.values())
+        assert size == self._size, f"{size} entries count {self._size}"
+        rows: dict[str, list[Row[Owner]]] = {topic_filter: [] for topic_filter in self._groups}
+        for filter, row in self._rows.items():
+            rows[filter.topic_filter].append(row)
+        for topic_filter, group in self._groups.items():
+            group.check_rows(rows[topic_filter])
+
     def owners(self, filter: ContentFilter) -> dict[Owner, int]:
         """The owners of a filter with their QoS, as a copy."""
         row = self._rows.get(filter)

@@ -26,7 +26,7 @@ class OrderedItems(Generic[T]):
     ``add`` and ``remove`` cost O(log n + CHUNK), ``between`` O(log n) and what it finds.
     """
 
-    __slots__ = ("_ends", "_items", "_keys", "_last", "_size")
+    __slots__ = ("_ends", "_items", "_keys", "_last")
 
     def __init__(self) -> None:
         self._keys: list[list[Key]] = []
@@ -34,14 +34,12 @@ class OrderedItems(Generic[T]):
         self._ends: list[array[float]] = []
         self._last: list[Key] = []
         """The greatest key of each chunk."""
-        self._size = 0
 
     def __len__(self) -> int:
-        return self._size
+        return sum(map(len, self._keys))
 
     def add(self, key: Key, item: T, end: float = math.inf) -> None:
         """Enter an item under a key that is not there yet."""
-        self._size += 1
         if not self._keys:
             self._keys.append([key])
             self._items.append([item])
@@ -68,7 +66,6 @@ class OrderedItems(Generic[T]):
         place = bisect_left(keys, key)
         assert keys[place] == key
         del keys[place], self._items[at][place], self._ends[at][place]
-        self._size -= 1
         if keys:
             self._last[at] = keys[-1]
         else:

@@ -324,6 +324,11 @@ class Casting:
             copy.cast.missed.update(map(self.members.member, missed))
             self._closed(copy.cast)
 
+    def check_sums(self) -> None:
+        """Count all again that is counted as it changes. Raises: AssertionError, it was counted wrong."""
+        size = sum(copy.size for copies in self._copies.values() for copy in copies.values())
+        assert size == self.bytes, f"copies of {size} bytes count {self.bytes}"
+
     def _drop(self, copy: _Copy) -> None:
         del self._copies[copy.route.to][copy.cast.key]
         self.bytes -= copy.size

@@ -167,6 +167,16 @@ class CastHistory:
             self.bytes -= oldest.bytes
             self._casts.popitem(last=False)
 
+    def check_sums(self) -> None:
+        """Count all again that is counted as it changes. Raises: AssertionError, it was counted wrong."""
+        size = sum(taken.bytes for taken in self._casts.values())
+        assert size == self.bytes, f"casts of {size} bytes count {self.bytes}"
+        for taken in self._casts.values():
+            under_way = sum(isinstance(part, Work) for part in taken.parts.values())
+            assert under_way == taken.open, (
+                f"{under_way} parts of a cast are under way and count {taken.open}"
+            )
+
     def _add(self, taken: Taken, size: int) -> None:
         taken.bytes += size
         self.bytes += size

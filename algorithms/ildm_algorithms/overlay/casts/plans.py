@@ -100,6 +100,11 @@ class Remembered(Generic[Value]):
         found = self.values.get(sought)
         return None if found is None else found[0]
 
+    def check_sums(self) -> None:
+        """Count all again that is counted as it changes. Raises: AssertionError, it was counted wrong."""
+        size = sum(size for _, size in self.values.values())
+        assert size == self.bytes, f"values of {size} bytes count {self.bytes}"
+
     def put(self, sought: Hashable, value: Value, size: int) -> None:
         """Remember what :meth:`get` did not know, unless it is larger than all there is room for."""
         most = self.context.config.way_bytes // 3  # of a node there are up to three of these

@@ -408,6 +408,13 @@ class Outbox:
         route.waiting.append(waiting)
         return True
 
+    def check_sums(self) -> None:
+        """Count all again that is counted as it changes. Raises: AssertionError, it was counted wrong."""
+        routes = {*self.routes.named.values(), *self._orphans}
+        waiting = [waiting.size for route in routes for waiting in route.waiting]
+        found, counted = (len(waiting), sum(waiting)), (self.waiting, self.waiting_bytes)
+        assert found == counted, f"{found} messages and bytes wait for keys and count {counted}"
+
     def _flush(self, route: PublisherRoute) -> None:
         while route.waiting and route.ready and not self._finding:
             waiting = route.waiting.popleft()

@@ -35,6 +35,7 @@ class Indexes(RuleBasedStateMachine):
     def add(self, filter: ContentFilter, owner: str, qos: int) -> None:
         assert self.index.add(filter, owner, qos) is ((filter, owner) not in self.model)
         self.model[filter, owner] = qos
+        self.index.check_sums()
 
     @rule(data=st.data(), other=filters, owner=st.sampled_from("xyz"))
     def remove(self, data: st.DataObject, other: ContentFilter, owner: str) -> None:
@@ -42,6 +43,7 @@ class Indexes(RuleBasedStateMachine):
         filter = data.draw(st.sampled_from(known)) if known else other
         there = self.model.pop((filter, owner), None) is not None
         assert self.index.remove(filter, owner) is there
+        self.index.check_sums()
 
     @rule(topic=topics, attributes=attribute_maps)
     def match(self, topic: str, attributes: dict[str, Value]) -> None:
@@ -192,6 +194,7 @@ def test_emptied_it_keeps_nothing() -> None:
         index.add(filter, number)
     for number, filter in enumerate(held):
         assert index.remove(filter, number)
+        index.check_sums()
     assert len(index) == len(index._rows) == 0
     before = index.examined
     attributes = Attributes(a=2.0)
