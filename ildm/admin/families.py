@@ -70,6 +70,9 @@ CLOCK_SKEW = _gauge(
     "clock_skew_seconds", "seconds", "How far a neighbour's clock is ahead of this node's", "neighbor"
 )
 LINK_RTT = _gauge("link_rtt_seconds", "seconds", "Round-trip time of the link with a neighbour", "neighbor")
+LINK_PROTOCOL = _gauge(
+    "link_protocol", "versions", "Version of the link protocol spoken with a neighbour", "neighbor"
+)
 LINK_QUEUE = _gauge("link_queue_messages", "messages", "Messages that wait for a neighbour", "neighbor")
 LINK_QUEUE_BYTES = _gauge("link_queue_bytes", "bytes", "The same in bytes", "neighbor")
 LINK_QUEUE_LIMIT = _gauge("link_queue_limit_bytes", "bytes", "Bound of the bytes that wait for one neighbour")
@@ -125,6 +128,8 @@ MEASURED = (
     LINK_MESSAGES,
     RULE_HITS,
     CLOCK_SKEW,
+    LINK_RTT,
+    LINK_PROTOCOL,
     LINK_QUEUE,
     LINK_QUEUE_BYTES,
     LINK_QUEUE_LIMIT,

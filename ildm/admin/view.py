@@ -76,6 +76,7 @@ class NodeView(Protocol):
         ``transferred_out, transferred_in, queued_messages, queued_bytes, dropped``, ``interest``
         and ``announced`` (numbers of filters), ``rtt`` (seconds of a round trip) and ``clock_skew`` (seconds
         that the neighbour's clock is ahead), each None while it is not known, ``saved`` and ``on_demand``.
+        ``release``, ``protocol`` and ``features`` are those of the last session; None, None and empty before.
         ``compression`` is None, or ``codec`` and ``ratio``, how many times fewer bytes crossed lately.
         ``state`` is active, blocked, connecting, down, refused or duplicate; ``direction`` is out where
         this node connects.

@@ -141,7 +141,11 @@ def _links(view: LiveView, left_out: dict[str, int]) -> Iterator[Family]:
         metrics.LINK_MESSAGES,
         [Sample((name, way), row[f"transferred_{way}"]) for name, row in shown for way in ("in", "out")],
     )
-    for metric, key in ((metrics.CLOCK_SKEW, "clock_skew"), (metrics.LINK_RTT, "rtt")):
+    for metric, key in (
+        (metrics.CLOCK_SKEW, "clock_skew"),
+        (metrics.LINK_RTT, "rtt"),
+        (metrics.LINK_PROTOCOL, "protocol"),
+    ):
         yield metric, [Sample((name,), row[key]) for name, row in shown if row[key] is not None]
     yield metrics.LINK_QUEUE, [Sample((name,), row["queued_messages"]) for name, row in shown]
     yield metrics.LINK_QUEUE_BYTES, [Sample((name,), row["queued_bytes"]) for name, row in shown]

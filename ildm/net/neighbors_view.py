@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -74,6 +75,33 @@ def compression(link: NeighborLink) -> dict[str, Any] | None:
     minutes = [coded.last_minute() for coded in found]
     plain, made = sum(each[0] for each in minutes), sum(each[1] for each in minutes)
     return {"codec": found[0].codec, "ratio": round(plain / made, 2) if made else None}
+
+
+OLDER = "0.2 or older"
+"""The release of a neighbour that does not tell it."""
+
+
+def release_rows(node: Node) -> list[dict[str, Any]]:
+    """What is spoken with connected neighbours, and with how many; with most of them first."""
+    found = Counter(
+        (link.hello.release if link.hello is not None else "", link.protocol, tuple(sorted(link.features)))
+        for link in node.links.links.values()
+        if link.connected
+    )
+    return [
+        {"release": release or None, "protocol": protocol, "features": [*features], "neighbors": number}
+        for (release, protocol, features), number in found.most_common()
+    ]
+
+
+def mixed_releases(node: Node) -> str | None:
+    """Releases of this node and its neighbours, for people; None where they are all of one."""
+    found = Counter([node.release or OLDER])
+    for row in release_rows(node):
+        found[row["release"] or OLDER] += row["neighbors"]
+    if len(found) == 1:
+        return None
+    return ", ".join(f"{release}: {number}" for release, number in sorted(found.items()))
 
 
 def spoken(link: NeighborLink | None) -> dict[str, Any]:

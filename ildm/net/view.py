@@ -33,7 +33,7 @@ from ildm.net.health import Health
 from ildm.net.history import History
 from ildm.net.internals import internals
 from ildm.net.kept_view import kept_rows
-from ildm.net.neighbors_view import neighbor_row, neighbor_rows, refused_rows
+from ildm.net.neighbors_view import mixed_releases, neighbor_row, neighbor_rows, refused_rows, release_rows
 from ildm.net.plugin_view import plugin_rows
 from ildm.net.reload.errors import ReloadError
 from ildm.net.reload.settings import take_up_options
@@ -126,6 +126,7 @@ class LiveView:
                 **{state: states.count(state) for state in ("active", "blocked", "down", "refused")},
                 "on_demand": sum(link.on_demand for link in node.links.cooperation.active),
             },
+            "releases": release_rows(node),
             "queues": self._queues(),
             "state": {
                 "waiting_rows": self.store.waiting_rows,
@@ -237,7 +238,9 @@ class LiveView:
         found = self._ask("overlay")
         if found is None:
             raise AdminError(f"algorithm {self.node.algorithm_name} has nothing to show of an overlay now")
-        return self._checked("overlay", found, OverlayView)
+        view: OverlayView = self._checked("overlay", found, OverlayView)
+        mixed = mixed_releases(self.node)
+        return view if mixed is None else view.model_copy(update={"facts": {**view.facts, "releases": mixed}})
 
     def trace(self, topic: str, done: Callable[[dict[str, Any] | AdminError], None]) -> None:
         if topic.startswith("$"):

@@ -36,6 +36,9 @@ NEIGHBOR = {
     "announced": 4,
     "saved": True,
     "rtt": 0.0123,
+    "release": "0.3.0",
+    "protocol": 3,
+    "features": ["deflate", "weights"],
     "clock_skew": 0.25,
     "on_demand": False,
 }

@@ -544,3 +544,22 @@ def test_what_the_disk_has_lost_is_shown_with_whose_it_was() -> None:
         "1,205 messages are known, 5 of broker, 1,200 of link/north, at most 30 more, and what stood" in text
     )
     assert "damaged places: 2" in text
+
+
+def test_what_is_spoken_with_neighbours_is_shown_once_for_all_that_are_alike() -> None:
+    alike = [{**NEIGHBOR, "node_id": name} for name in ("north", "east")]
+    older = {**NEIGHBOR, "node_id": "west", "release": None, "protocol": 2, "features": []}
+    away = {**NEIGHBOR, "node_id": "south", "release": None, "protocol": None, "features": []}
+    lines = shown("neighbor list", Neighbors(4, [*alike, older, away], [])).splitlines()
+    assert [line.split() for line in lines[lines.index("") + 1 :]] == [
+        ["release", "protocol", "features", "neighbours"],
+        ["0.3.0", "3", "deflate,", "weights", "north,", "east"],
+        ["-", "2", "-", "west"],
+    ]
+    rows = [
+        {"release": "0.3.0", "protocol": 3, "features": ["deflate"], "neighbors": 1200},
+        {"release": None, "protocol": 2, "features": [], "neighbors": 1},
+    ]
+    status = shown("status", {**STATUS, "releases": rows})
+    assert "1,200 of 0.3.0: protocol 3, deflate" in status
+    assert "1 of release 0.2 or older: protocol 2" in status

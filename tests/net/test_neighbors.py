@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ildm import __version__
 from ildm.admin.view import AdminError
 from ildm.config import parse_address, parse_config
+from ildm.core.link.versions import PROTOCOLS
+from ildm.net.neighbors_view import OLDER, mixed_releases
 from ildm.net.run import NodeServer
 from ildm.net.view import LiveView
 from tests.support.ports import free_port
@@ -156,3 +160,25 @@ async def test_many_sessions_come_back_after_a_restart_of_the_neighbour(nodes: N
     await nodes.start("a", sessions=4)
     await until(lambda: b.neighbors()[0]["sessions"] == {"open": 4, "of": 4})
     await until(lambda: b.neighbors()[0]["state"] == "active")
+
+
+@pytest.mark.parametrize("disabled", [[], ["weights"]])
+async def test_what_is_spoken_with_neighbours_is_told(nodes: Nodes, disabled: list[str]) -> None:
+    a = await nodes.start("a", features={"disabled": disabled})
+    b = await nodes.start("b", [nodes.address("a")])
+    await until(lambda: states(b) == [("a", "active", False)] and states(a) == [("b", "active", False)])
+    assert spoken(a) == spoken(b)
+    ((release, protocol, features),) = spoken(a)
+    assert (release, protocol) == (__version__, PROTOCOLS.high)
+    assert ("weights" in features) is not bool(disabled)
+    expected = {"release": release, "protocol": protocol, "features": features, "neighbors": 1}
+    assert a.status()["releases"] == b.status()["releases"] == [expected]
+    assert mixed_releases(a.node) is None
+    (link,) = a.node.links.links.values()
+    assert link.hello is not None
+    link.hello = replace(link.hello, release="")
+    assert mixed_releases(a.node) == f"{OLDER}: 1, {__version__}: 1"
+
+
+def spoken(view: LiveView) -> list[tuple[str, int, list[str]]]:
+    return [(row["release"], row["protocol"], row["features"]) for row in view.neighbors()]

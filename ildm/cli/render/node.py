@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -40,6 +40,7 @@ def status(data: Mapping[str, Any]) -> RenderableType:
         *_unknown(data["sessions_unknown"]),
         *_waiting(data["clients_wait_for"]),
         ("links", _links(data["links"])),
+        *_releases(data.get("releases", ())),
         *_clock(data.get("clock", ())),
         ("queues", _queues(data["queues"])),
         ("spool", spool_line(data["spool"]) if data["algorithm"] else Text(RELAY_KEEPS, style="dim")),
@@ -108,6 +109,16 @@ def _links(numbers: Mapping[str, int]) -> str:
     on_demand = shown.pop("on_demand", 0)
     text = ", ".join(f"{number} {word}" for word, number in shown.items() if number or word != "refused")
     return f"{text}  ({on_demand:,} of them on demand)" if on_demand else text
+
+
+def _releases(rows: Iterable[Mapping[str, Any]]) -> list[tuple[str, RenderableType]]:
+    """What is spoken with neighbours."""
+    lines = []
+    for row in rows:
+        release = "of release 0.2 or older" if row["release"] is None else f"of {cell(row['release'])}"
+        features = f", {cell(', '.join(row['features']))}" if row["features"] else ""
+        lines.append(f"{row['neighbors']:,} {release}: protocol {row['protocol']}{features}")
+    return [("" if at else "neighbours", line) for at, line in enumerate(lines)]
 
 
 def _queues(queues: Mapping[str, Any]) -> Text:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import textwrap
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from math import ceil
 from typing import Any
 
@@ -57,7 +57,21 @@ def neighbors(page: Neighbors) -> RenderableType:
             cell(row["dropped"]),
             *([_ratio(row.get("compression"))] if compressed else []),
         )
-    return Group(grid, *rest(page), *refused)
+    return Group(grid, *rest(page), *_spoken(page.items), *refused)
+
+
+def _spoken(rows: Iterable[Mapping[str, Any]]) -> Iterator[RenderableType]:
+    """Releases, protocols and features, each once with its neighbours."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for row in rows:
+        if row.get("protocol") is not None:
+            spoken = cell(row["release"]), cell(row["protocol"]), cell(", ".join(row["features"]) or None)
+            found.setdefault(spoken, []).append(cell(row["node_id"]))
+    if found:
+        grid = table(["release", ">protocol", "features", "neighbours"])
+        for spoken, names in found.items():
+            grid.add_row(*spoken, ", ".join(names))
+        yield from (Text(), grid)
 
 
 def _ratio(compression: Mapping[str, Any] | None) -> str:

@@ -85,7 +85,8 @@ function table(rows, speeds, write) {
       attribute(state.firstElementChild, "class", `state ${grade}`);
       attribute(state.firstElementChild.firstElementChild, "class", `dot ${shape}`);
       text(state.firstElementChild.lastElementChild, row.on_demand ? `${row.state}, on demand` : row.state);
-      attribute(line, "title", row.reason ? visible(row.reason) : row.address ? `at ${visible(row.address)}` : null);
+      const spoken = row.protocol === null ? "" : `, release ${visible(row.release ?? "0.2 or older")}, protocol ${row.protocol}`;
+      attribute(line, "title", row.reason ? visible(row.reason) : row.address ? `at ${visible(row.address)}${spoken}` : null);
       const speed = speeds.get(called(row));
       text(length, since(row.since));
       text(trip, row.rtt === null ? "–" : milliseconds(row.rtt));
