@@ -1,4 +1,4 @@
-"""Sites are upgraded one after the other amid traffic: nothing is lost, nothing comes twice."""
+"""Sites are upgraded one after the other amid traffic, and one goes back: nothing is lost or comes twice."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ async def all_know_all(locals_: list[Local]) -> None:
         await client.disconnect()
 
 
-async def test_sites_are_upgraded_amid_traffic(
+async def test_sites_are_upgraded_amid_traffic_and_one_goes_back(
     sites: dict[str, SkewSite], former: Release, topic_root: str
 ) -> None:
     await linked(sites)
@@ -182,6 +182,16 @@ async def test_sites_are_upgraded_amid_traffic(
         await further(others)
         for each in others:
             await each.pause()
+    await clients["a"].leave()
+    await sites["a"].kill()  # a site goes back, with what the newer release has left on its disk
+    await sites["a"].start_as(former)
+    await clients["a"].arrive()
+    await linked(sites)
+    for each in clients.values():
+        each.publish()
+    await further(list(clients.values()))
+    for each in clients.values():
+        await each.pause()
     sent = {payload for each in clients.values() for payload in each.sent}
     for each in clients.values():
         await within(each.has(sent), f"all that was sent, at {each.site.name}")

@@ -8,10 +8,25 @@ from typing import NamedTuple
 
 import pytest
 
-from ildm.core.link.handshake import Accepted, AcceptorHandshake, DialerHandshake, Handshake, Terms
+from ildm.config import Address
+from ildm.core.link.handshake import DOWNGRADE, Accepted, AcceptorHandshake, DialerHandshake, Handshake, Terms
 from ildm.core.link.hello import NONCE, PROOF, SINCE_RANGES, Hello, Refusal, link_key
 from ildm.core.link.versions import FIRST, PROTOCOLS, Range
-from ildm.mqtt import Auth, ConnAck, Connect, MqttError, Packet, Property, Version, decode
+from ildm.mqtt import (
+    Auth,
+    ConnAck,
+    Connect,
+    Framer,
+    MqttError,
+    Packet,
+    PacketType,
+    Property,
+    Version,
+    decode,
+)
+from ildm.testing.virtual.pipe import Pipe
+from ildm.testing.virtual.world import World
+from tests.support.site import Site
 from tests.support.transcripts import TRANSCRIPTS
 
 SECRET = "a secret of some length"
@@ -352,3 +367,93 @@ def test_the_former_release_is_refused_where_the_lowest_protocol_is_a_later_one(
     assert isinstance(acceptor.outcome, Refusal)
     text = "abe speaks version 3 of the link protocol, dora speaks version 2"
     assert (acceptor.outcome.kind, acceptor.outcome.text) == ("version", text)
+
+
+# whole nodes ------------------------------------------------------------------------------------------
+
+
+HANDSHAKE = (PacketType.CONNECT, PacketType.CONNACK, PacketType.AUTH)
+
+
+class Relay:
+    """One end of somebody between two nodes, who alters each packet of the handshake."""
+
+    def __init__(self, alter: Alter) -> None:
+        self.alter = alter
+        self.framer = Framer()
+        self.waiting: list[bytes] = []
+        self.transport: Pipe | None = None
+        self.other: Relay
+
+    def connection_made(self, transport: Pipe) -> None:
+        self.transport = transport
+        for frame in self.waiting:
+            transport.write(frame)
+
+    def data_received(self, data: bytes) -> None:
+        for frame in self.framer.feed(data):
+            passed = self.alter(frame) if frame[0] >> 4 in HANDSHAKE else frame
+            if self.other.transport is None:
+                self.other.waiting.append(passed)
+            else:
+                self.other.transport.write(passed)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.other.transport is not None:
+            self.other.transport.close()
+
+    def eof_received(self) -> None:
+        pass
+
+    def pause_writing(self) -> None:
+        pass
+
+    def resume_writing(self) -> None:
+        pass
+
+
+def between(world: World, alter: Alter) -> Relay:
+    """For a dialer's connection: the end that the dialer has."""
+    near, far = Relay(alter), Relay(alter)
+    near.other, far.other = far, near
+    world.connect(Address("a", 2), far)
+    return near
+
+
+def met(world: World, alter: Alter, secret: str | None) -> tuple[Site, Site]:
+    """Node b has dialed a past somebody."""
+    a, b = (Site(world, name, "sf", secret=secret, link={"sessions": 2}) for name in "ab")
+    world.listen(Address("between", 2), lambda: between(world, alter))
+    b.node.links.add(Address("between", 2), False)
+    world.run(5)
+    return a, b
+
+
+@pytest.mark.parametrize("secret", [SECRET, None], ids=["secret", "none"])
+def test_nodes_link_past_somebody_who_only_passes_on(world: World, secret: str | None) -> None:
+    a, b = met(world, lambda frame: frame, secret)
+    assert (a.links(), b.links()) == ({"b": "active"}, {"a": "active"})
+    for site, far in ((a, "b"), (b, "a")):
+        link = site.node.links.links[far]
+        assert (link.protocol, len(link.open_sessions)) == (PROTOCOLS.high, 2)
+
+
+@pytest.mark.parametrize("kind", [Connect, Auth, ConnAck])
+def test_a_downgrade_is_counted_where_it_is_found_and_told_at_the_dialer(
+    world: World, kind: type[Packet]
+) -> None:
+    a, b = met(world, altered(kind, "protocol", None), SECRET)
+    assert "active" not in (*a.links().values(), *b.links().values())
+    (neighbor,) = b.node.links.neighbors.values()
+    assert (neighbor.state, neighbor.reason) == ("refused", DOWNGRADE.text)
+    found_by_acceptor = kind is not ConnAck
+    assert (a.node.counters["links_refused_downgrade"] > 0) is found_by_acceptor
+    refused = [each.kind for each in a.node.links.turned_away.lately()]
+    assert refused == (["downgrade"] if found_by_acceptor else [])
+
+
+@pytest.mark.parametrize("name", [*SINCE_RANGES, "algorithm", "boot", "address", "sessions"])
+@pytest.mark.parametrize("kind", [Connect, ConnAck])
+def test_no_node_links_by_a_hello_that_was_altered(world: World, kind: type[Packet], name: str) -> None:
+    a, b = met(world, altered(kind, name, None), SECRET)
+    assert "active" not in (*a.links().values(), *b.links().values())
