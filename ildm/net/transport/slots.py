@@ -23,11 +23,13 @@ MEASURED: Final = 0.02
 """Seconds of load over which it is measured what comes, without slots and in them."""
 GAIN: Final = 1.3
 """Times the bytes of a turn that a slot has to bring."""
-KEPT: Final = 0.7
+KEPT: Final = 0.9
 """Part of the bytes per second that has to be left: clients that wait for answers send less, as these come
 later."""
 AGAIN: Final = 0.25
-"""Seconds from slots that gained nothing to the next try."""
+"""Seconds from slots that gained nothing to the next try; twice as long after each further one, up to"""
+LONGEST: Final = 4.0
+"""that."""
 TRUSTED: Final = 1.0
 """Seconds from slots that gained something until it is measured anew."""
 CLOCK_MONOTONIC: Final = 1
@@ -73,6 +75,7 @@ class Slots:
         """It is measured whether slots gain anything."""
         self._trusted_until = 0.0
         self._not_before = 0.0
+        self._pause = AGAIN
 
     def begin(self, now: float) -> float:
         """Something has come while the reactor reads as it comes.
@@ -122,9 +125,11 @@ class Slots:
             and within.bytes * without.seconds >= KEPT * without.bytes * within.seconds
         ):
             self._trusted_until = now + TRUSTED
+            self._pause = AGAIN
         else:
             self._counters["read_slots_vain"] += 1
-            self._not_before = now + AGAIN
+            self._not_before = now + self._pause
+            self._pause = min(2 * self._pause, LONGEST)
         self._on_trial = False
         self._without = Measure()
 
