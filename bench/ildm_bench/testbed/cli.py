@@ -48,7 +48,9 @@ def up(
     front: Annotated[
         str, typer.Option(metavar="node|haproxy|none", help="What stands before each broker.")
     ] = "node",
-    topology: Annotated[str, typer.Option(metavar="row|star|tree", help="How the sites are joined.")] = "row",
+    topology: Annotated[
+        str, typer.Option(metavar="row|star|tree|mesh", help="How the sites are joined.")
+    ] = "row",
     sessions: Annotated[int, typer.Option(min=1, max=64, help="TCP connections per link.")] = 1,
     link_qos: Annotated[int, typer.Option(min=0, max=2, help="Highest QoS between nodes.")] = 0,
     quota: Annotated[

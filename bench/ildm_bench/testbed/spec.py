@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 MAX_DELAY_MS = 60_000.0
 QuotaModel = Literal["per-process", "shared"]
 Front = Literal["node", "haproxy", "none"]
-Topology = Literal["row", "star", "tree"]
+Topology = Literal["row", "star", "tree", "mesh"]
 
 
 class SpecError(IldmError, ValueError):
@@ -61,8 +62,9 @@ class TestbedSpec:
     """Name of a plugin, or a mapping with its name and options, as in a node's file; None: only relay."""
     front: Front = "node"
     topology: Topology = "row"
-    """Row: each site with the next one. Star: site 0 with all others. Tree: binary, site 0 is the root. In an
-    overlay: whom a site joins by; the links are made by the overlay."""
+    """Row: each site with the next one. Star: site 0 with all others. Tree: binary, site 0 is the root. Mesh:
+    each site with each other; the nodes choose a tree of these links, and bridges cannot. In an overlay:
+    whom a site joins by; the links are made by the overlay."""
     sessions: int = 1
     link_qos: int = 0
     quota: Quota | None = None
@@ -100,6 +102,8 @@ class TestbedSpec:
             raise SpecError(f"loss: {self.loss:g} (a share of the packets, from 0 to less than 1)")
         if self.bridge and set(self.brokers) != {"mosquitto"}:
             raise SpecError("bridge: Mosquitto's bridges need Mosquitto at all sites")
+        if self.bridge and self.topology == "mesh" and len(self.brokers) > 2:
+            raise SpecError("topology: bridges send messages round a mesh without end")
         if self.algorithm is not None and (self.bridge or self.front != "node"):
             instead = "bridges" if self.bridge else self.front
             raise SpecError(f"algorithm: {self.algorithm_name} needs front node, not {instead}")
@@ -144,6 +148,8 @@ def edges_of(topology: Topology, count: int) -> list[tuple[int, int]]:
             return [(0, other) for other in others]
         case "tree":
             return [((other - 1) // 2, other) for other in others]
+        case "mesh":
+            return list(itertools.combinations(range(count), 2))
 
 
 def _one_of(name: str, found: str, allowed: Sequence[str]) -> None:

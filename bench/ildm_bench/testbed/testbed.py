@@ -370,11 +370,13 @@ class Testbed:
                 ends = self.servers[0].broker.address, self.servers[-1].broker.address
                 wait_crossing(*ends, _LINK_TIMEOUT)
         elif self.spec.algorithm is not None:
+            mesh = self.spec.topology == "mesh" and not self._kind.overlay
             for server in self.servers:
                 degree = sum(server.index in edge for edge in self.spec.edges)
                 node = server.node
                 assert node is not None
-                wait(node, partial(node.links_up, degree), "links are not joined", _LINK_TIMEOUT)
+                joined = partial(node.links_up, 1 if mesh else degree)
+                wait(node, joined, "links are not joined", _LINK_TIMEOUT)
             if self._kind.overlay:
                 nodes = [server.node for server in self.servers if server.node is not None]
                 together = partial(found_together, nodes, self._kind)

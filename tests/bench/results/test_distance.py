@@ -39,6 +39,23 @@ def test_a_tree_crosses_regions_at_each_link_between_them(topology: Any, copies:
     assert overlay.copies_between(bed, twelve) == copies
 
 
+def test_a_mesh_is_asked_for_the_links_in_use() -> None:
+    states = {0: {1: "active", 2: "blocked", 3: "active"}, 1: {0: "active"}, 2: {3: "active"}}
+    states |= {3: {2: "active", 0: "active", 1: "blocked"}}
+
+    def node(site: int) -> SimpleNamespace:
+        rows = [{"node_id": f"site-{far}", "state": state} for far, state in states[site].items()]
+        page = SimpleNamespace(items=rows)
+        return SimpleNamespace(node_id=f"site-{site}", admin=SimpleNamespace(neighbors=lambda: page))
+
+    spec = TestbedSpec(["mosquitto"] * 4, algorithm="sf", topology="mesh", distances=FAR)
+    assert len(spec.edges) == 6
+    bed: Any = SimpleNamespace(
+        servers=[SimpleNamespace(node=node(site)) for site in range(4)], is_overlay=False, spec=spec
+    )
+    assert overlay.copies_between(bed, FAR) == 1
+
+
 def test_an_overlay_is_asked_for_its_tree() -> None:
     def tree(site: int, *children: dict[str, Any]) -> dict[str, Any]:
         return {"node": f"site-{site}", "children": list(children)}

@@ -239,7 +239,7 @@ FAR = Distances.by_regions({"eu": 1, "us": 1}, 0, 40)
         ({"brokers": []}, "brokers: 0 sites"),
         ({"brokers": ["mosquitto", "hivemq"]}, "brokers: 'hivemq' is none of mosquitto, rabbitmq"),
         ({"front": "nginx"}, "front: 'nginx' is none of node, haproxy, none"),
-        ({"topology": "ring"}, "topology: 'ring' is none of row, star, tree"),
+        ({"topology": "ring"}, "topology: 'ring' is none of row, star, tree, mesh"),
         ({"delay_ms": -1}, "delay: -1 ms"),
         ({"loss": 1.0}, "loss: 1 "),
         ({"bridge": True, "brokers": ["mosquitto", "amqtt"]}, "bridge: Mosquitto's bridges"),
