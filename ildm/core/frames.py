@@ -15,21 +15,27 @@ PUBLISH = 0x30
 """First byte of a PUBLISH with QoS 0 and neither DUP nor RETAIN."""
 PUBLISH_QOS_1 = 0x32
 """The same with QoS 1."""
+PUBLISH_QOS_2 = 0x34
+"""The same with QoS 2."""
+PLAIN = bytes((PUBLISH, PUBLISH_QOS_1, PUBLISH_QOS_2))
+"""First bytes of what may be part of a run."""
+DUP = 0x08
+"""The flag of a PUBLISH that was sent before (MQTT-3.3.1-1)."""
 LONG_RUN = 4
 """With so many like frames it is worth while to look at all of them together."""
 
 
 Run = tuple[int, int, bytes, int]
 """PUBLISH frames with equal first bytes: where they end, the size of one, their topic, and the offset in
-each of what follows the topic (QoS 1: the packet identifier; then, in MQTT 5, the properties; then the
+each of what follows the topic (QoS 1 and 2: the packet identifier; then, in MQTT 5, the properties; then the
 payload). A plain tuple, as making anything else costs more than the rest of the work on a frame."""
-_HIGH = bytes(packet_id >> 8 for packet_id in range(1 << 16))
-_LOW = bytes(range(256)) * 256
+HIGH = bytes(packet_id >> 8 for packet_id in range(1 << 16))
+LOW = bytes(range(256)) * 256
 """The two bytes of every packet identifier: a slice is what consecutive ones put into a run."""
 
 
 def publish_run(data: bytes, start: int, header_end: int, end: int, properties: bool) -> Run | None:
-    """The run that begins with the complete frame ``data[start:end]``, a PUBLISH of QoS 0 or 1.
+    """The run that begins with the complete frame ``data[start:end]``, a PUBLISH of QoS 0, 1 or 2.
 
     The frame has neither DUP nor RETAIN. ``header_end`` is where the variable header begins. With
     ``properties`` (MQTT 5) only frames without any property form a run; for others the answer is None,
@@ -45,8 +51,8 @@ def publish_run(data: bytes, start: int, header_end: int, end: int, properties: 
     if body > end or (properties and body == end):
         raise MalformedPacket("PUBLISH shorter than its topic", clause="MQTT-3.3.2-1")
     topic = data[header_end + 2 : body]
-    qos_1 = data[start] != PUBLISH
-    if qos_1:
+    identified = data[start] != PUBLISH
+    if identified:
         if end - body < 2 + properties:
             raise MalformedPacket("PUBLISH without a packet identifier", clause="MQTT-2.2.1-2")
         if properties and data[body + 2]:
@@ -58,7 +64,7 @@ def publish_run(data: bytes, start: int, header_end: int, end: int, properties: 
     like = 1
     # of many topics the next is another one: that is seen by the last byte, or the size
     if end <= last and data[end + body - start - 1] == data[body - 1] and data[end + 1] == data[start + 1]:
-        prefix = data[start : body + (properties and not qos_1)]
+        prefix = data[start : body + (properties and not identified)]
         startswith = data.startswith
         while run_end <= last and startswith(prefix, run_end):
             run_end += size
@@ -66,10 +72,10 @@ def publish_run(data: bytes, start: int, header_end: int, end: int, properties: 
             if like == LONG_RUN:
                 run_end += size * alike(data, run_end, size, prefix)
                 break
-    if qos_1 and like == 1:
+    if identified and like == 1:
         if not (data[body] or data[body + 1]):
             return None
-    elif qos_1:
+    elif identified:
         run_end = _numbered(data, start, run_end, size, body - start, properties)
         if run_end == start:
             return None
@@ -77,7 +83,7 @@ def publish_run(data: bytes, start: int, header_end: int, end: int, properties: 
 
 
 def _numbered(data: bytes, start: int, end: int, size: int, offset: int, properties: bool) -> int:
-    """Where the frames of QoS 1 end that have a packet identifier, at ``offset``, and no properties."""
+    """Where the frames of QoS 1 or 2 end that have a packet identifier, at ``offset``, and no properties."""
     pos = start + offset
     if properties:
         lengths = data[pos + 2 : end : size]
@@ -109,7 +115,7 @@ def alike(data: bytes, pos: int, size: int, prefix: bytes) -> int:
 def run_to_v5(data: bytes, start: int, header_end: int, run: Run) -> tuple[bytes, int]:
     """Frames of MQTT 3.x as frames of MQTT 5 without properties; also the size of one.
 
-    Those of QoS 1 lose their packet identifiers: they are 0 afterwards, to be set by :func:`with_ids`.
+    Those of QoS 1 and 2 lose their packet identifiers: they are 0 afterwards, to be set by :func:`with_ids`.
     """
     end, size, _, body = run
     head = data[start : start + 1] + encode_varint(size - (header_end - start) + 1)
@@ -127,45 +133,58 @@ def run_to_v5(data: bytes, start: int, header_end: int, run: Run) -> tuple[bytes
 
 
 def frames_to_v311(data: bytes, size: int) -> bytes:
-    """A run of MQTT 5 frames without properties, ``size`` bytes each, as frames of MQTT 3.x.
+    """A run of MQTT 5 frames, ``size`` bytes each, as frames of MQTT 3.x, which have no properties.
 
-    The packet identifiers of QoS 1 are 0 afterwards.
+    The packet identifiers of QoS 1 and 2 are 0 afterwards.
     """
     length = decode_varint(data, 1)
     assert length is not None
     header_end = length[1]
     body = header_end + 2 + ((data[header_end] << 8) | data[header_end + 1])
     head = data[:1] + encode_varint(length[0] - 1) + data[header_end:body]
-    if len(data) == size:
-        return head + (data[body + 1 :] if data[0] == PUBLISH else b"\0\0" + data[body + 3 :])
+    if len(data) == size:  # it may have properties
+        after = body if data[0] == PUBLISH else body + 2
+        properties = decode_varint(data, after)
+        assert properties is not None
+        payload = data[properties[1] + properties[0] :]
+        rest = payload if data[0] == PUBLISH else b"\0\0" + payload
+        return data[:1] + encode_varint(body - header_end + len(rest)) + data[header_end:body] + rest
     if data[0] != PUBLISH:
         data, head, body = _without_ids(data, size, body), head + b"\0\0", body + 2
     return _with_head(data, size, data[: body + 1], head)
 
 
 def frames_to_qos_0(data: bytes, size: int) -> tuple[bytes, int]:
-    """A run of MQTT 5 frames of QoS 1 without properties as frames of QoS 0; also the size of one."""
+    """A run of MQTT 5 frames of QoS 1 or 2 as frames of QoS 0; also the size of one."""
     length = decode_varint(data, 1)
     assert length is not None
     body = id_offset(data)
-    head = bytes((PUBLISH,)) + encode_varint(length[0] - 2) + data[length[1] : body] + b"\0"
+    head = bytes((PUBLISH,)) + encode_varint(length[0] - 2) + data[length[1] : body]
+    if len(data) == size:  # it may have properties
+        frame = head + data[body + 2 :]
+        return frame, len(frame)
+    head += b"\0"
     old = data[:body] + b"\0\0\0"
     return _with_head(_without_ids(data, size, body), size, old, head), size - len(old) + len(head)
 
 
 def runs_of(frames: bytes) -> list[tuple[bytes, int]]:
-    """The runs in whole MQTT 5 frames of QoS 0 or 1 without properties, each with the size of its frames.
+    """The runs in whole MQTT 5 frames of one QoS, each with the size of its frames.
 
-    Packet identifiers may be 0, as :func:`run_to_v5` leaves them.
+    A frame with properties is a run of its own. Packet identifiers may be 0, as :func:`run_to_v5` leaves
+    them.
     """
     found: list[tuple[bytes, int]] = []
     pos = 0
     while pos < len(frames):
         header_end, end = frame_bounds(frames, pos)
         size = end - pos
-        begin = frames[pos : header_end + 2 + (frames[header_end] << 8 | frames[header_end + 1])]
-        while frames.startswith(begin, end):
-            end += size
+        body = header_end + 2 + (frames[header_end] << 8 | frames[header_end + 1])
+        after = body - pos if frames[pos] == PUBLISH else body - pos + 2
+        begin = frames[pos:body]
+        if not frames[pos + after]:
+            while frames.startswith(begin, end) and not frames[end + after]:
+                end += size
         found.append((frames[pos:end], size))
         pos = end
     return found
@@ -179,7 +198,7 @@ def frames_topic(frame: bytes) -> bytes:
 
 
 def renamed(data: bytes, size: int, topic: bytes) -> tuple[bytes, int]:
-    """A run of MQTT 5 frames of QoS 0 or 1 without properties under another topic; also the size of one.
+    """A run of MQTT 5 frames of one QoS without properties under another topic; also the size of one.
 
     Packet identifiers stay as they are.
     """
@@ -201,19 +220,20 @@ def id_offset(frame: bytes) -> int:
     return header_end + 2 + ((frame[header_end] << 8) | frame[header_end + 1])
 
 
-def with_ids(frames: bytes, size: int, offset: int, first_id: int, dup: bool = False) -> bytes:
-    """A run of QoS 1 with consecutive packet identifiers from ``first_id`` on, at ``offset`` in each frame.
+def with_ids(frames: bytes, size: int, offset: int, first_id: int, first: int = 0) -> bytes:
+    """A run of QoS 1 or 2 with consecutive packet identifiers from ``first_id`` on, at ``offset`` in each
+    frame, and with another first byte unless that is 0.
 
-    With ``dup`` all are marked as sent before (MQTT-3.3.1-1). The last identifier is 65535 at most.
+    The last identifier is 65535 at most.
     """
-    if len(frames) == size and not dup:
+    if len(frames) == size and not first:
         return frames[:offset] + first_id.to_bytes(2) + frames[offset + 2 :]
     changed = bytearray(frames)
     end = first_id + len(frames) // size
-    changed[offset::size] = _HIGH[first_id:end]
-    changed[offset + 1 :: size] = _LOW[first_id:end]
-    if dup:
-        changed[::size] = bytes((PUBLISH_QOS_1 | 8,)) * (end - first_id)
+    changed[offset::size] = HIGH[first_id:end]
+    changed[offset + 1 :: size] = LOW[first_id:end]
+    if first:
+        changed[::size] = bytes((first,)) * (end - first_id)
     return bytes(changed)
 
 
@@ -221,7 +241,7 @@ def packet_ids(high: bytes, low: bytes) -> Sequence[int]:
     """Packet identifiers, whose bytes are given one above the other; at least one."""
     first = high[0] << 8 | low[0]
     end = first + len(high)
-    if high == _HIGH[first:end] and low == _LOW[first:end]:
+    if high == HIGH[first:end] and low == LOW[first:end]:
         return range(first, end)  # as they nearly always are
     return [a << 8 | b for a, b in zip(high, low, strict=True)]
 

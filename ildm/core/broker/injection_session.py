@@ -10,7 +10,7 @@ from ildm.core.broker.own_ids import NOT_VALID
 from ildm.core.broker.refusals import own_session_refused
 from ildm.core.broker.takeover_contention import TakeoverContention
 from ildm.core.session import BaseSession
-from ildm.core.transfer.qos1 import acknowledged_ids
+from ildm.core.transfer.ack_runs import ACKNOWLEDGEMENTS, PUBACK, PUBREC, acknowledged_ids
 from ildm.core.transfer.sender import Sender
 from ildm.mqtt import (
     CANNOT_SERVE,
@@ -197,13 +197,27 @@ class InjectionSession(BaseSession):
             self.close()
 
     def _acknowledged(self, data: bytes) -> bytes:
-        """Take the PUBACKs which the data begins with; answers the rest."""
-        ids, end = acknowledged_ids(data, 0, self.version)
-        if ids:
-            self._progressed()
-            self.sender.acknowledged(ids)
-            data = data[end:]
-        if len(data) < 4 and data[:1] == b"\x40":  # cut off: with what follows it is a run again
+        """Take the acknowledgements which the data begins with; answers the rest."""
+        sender, pos = self.sender, 0
+        while pos < len(data) and data[pos] in ACKNOWLEDGEMENTS:
+            first = data[pos]
+            ids, end = acknowledged_ids(data, pos, self.version, first)
+            if not ids:
+                break
+            if first == PUBACK:
+                self._progressed()
+                sender.acknowledged(ids)
+            elif first == PUBREC:
+                sender.received(ids)
+            else:
+                self._progressed()
+                sender.completed(ids)
+            pos = end
+        if pos:
+            data = data[pos:]
+        if (
+            len(data) < 4 and data[:1] and data[0] in ACKNOWLEDGEMENTS
+        ):  # cut off: with what follows it is a run
             data, self._cut = b"", data
         return data
 
@@ -226,7 +240,7 @@ class InjectionSession(BaseSession):
                 self._note_refusal(packet.reason_code)
             case PubComp():
                 self._progressed()
-                sender.on_pubcomp(packet.packet_id)
+                sender.completed((packet.packet_id,))
             case Disconnect():
                 self._guiltless = packet.reason_code in GUILTLESS
                 self._taken_over = packet.reason_code == ReasonCode.SESSION_TAKEN_OVER

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ildm.api import Role, SessionStatus, Source, Unreachable
-from ildm.core.frames import PUBLISH, PUBLISH_QOS_1, Tail, publish_run
+from ildm.core.frames import PLAIN, PUBLISH, PUBLISH_QOS_2, Run, Tail, id_offset, packet_ids, publish_run
 from ildm.core.link.admitting import Admitting
 from ildm.core.link.certificates import Certificates, not_certified
 from ildm.core.link.compression import CompressedTransport
@@ -19,9 +19,10 @@ from ildm.core.link.judging import SAME_BROKER
 from ildm.core.link.topology import TopologyError
 from ildm.core.link.versions import PROTOCOLS
 from ildm.core.session import CLOSE_TIMEOUT, BaseSession
+from ildm.core.transfer.ack_runs import ACKNOWLEDGEMENTS, PUBACK, PUBREC, PUBREL, acknowledged_ids
+from ildm.core.transfer.batch import may_join
 from ildm.core.transfer.identity import UNKNOWN
 from ildm.core.transfer.message_ids import FROM_HEAD
-from ildm.core.transfer.qos1 import PUBACK, acknowledged_ids
 from ildm.mqtt import (
     Disconnect,
     IldmError,
@@ -52,7 +53,7 @@ from ildm.mqtt import (
 from ildm.text import reason as in_words
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ildm.core.link.cooperation import Cooperation
     from ildm.core.link.dialer import Neighbor
@@ -395,10 +396,11 @@ class LinkSession(BaseSession):
             if end > end_of_data:
                 missing = end - end_of_data
                 break
-            if data[pos] | 2 == PUBLISH_QOS_1 and self.link is not None:
+            first = data[pos]
+            if first in PLAIN and self.link is not None:
                 pos = self._publish(data, pos, header_end, end)
-            elif data[pos] == PUBACK and self.link is not None:
-                pos = self._acknowledged(data, pos, end)
+            elif first in ACKNOWLEDGEMENTS and self.link is not None:
+                pos = self._acknowledged(data, pos, end, first)
             else:
                 self.parts.router.send_gathered()  # what the packet brings about comes later
                 met = self.link is not None
@@ -413,7 +415,7 @@ class LinkSession(BaseSession):
         self.parts.dispatch.deliver()
 
     def _publish(self, data: bytes, pos: int, header_end: int, end: int) -> int:
-        """PUBLISH with QoS 0 or 1 and neither DUP nor RETAIN; returns where the next frame begins."""
+        """PUBLISH with neither DUP nor RETAIN; returns where the next frame begins."""
         parts = self.parts
         link = self.link
         assert link is not None
@@ -427,12 +429,21 @@ class LinkSession(BaseSession):
             else:
                 self._packet(data[pos:end])
             return end
-        run = publish_run(data, pos, header_end, end, True) if parts.dispatch.takes_link_runs else None
+        run = None
+        if parts.dispatch.takes_link_runs:
+            run = publish_run(data, pos, header_end, end, True) or self._alone(data[pos:end], end)
         if run is None:
             self._packet(data[pos:end])
             return end
-        run_end, size, topic, _ = run
+        run_end, size, topic, body = run
         inbound = None if data[pos] == PUBLISH else self.inbound
+        if inbound is not None and data[pos] == PUBLISH_QOS_2:
+            ids = packet_ids(data[pos + body : run_end : size], data[pos + body + 1 : run_end : size])
+            # a rule may take it at QoS 1, though its handshake is that of QoS 2
+            if link.rules is not None or inbound.are_unreleased(ids):
+                parts.router.send_gathered()
+                self._packet(data[pos:end])
+                return end
         origin = UNKNOWN if inbound is None else inbound.received_ids.take((run_end - pos) // size)
         if not link.state.takes:  # neither taken nor acknowledged
             parts.counters["link_blocked_messages"] += (run_end - pos) // size
@@ -444,14 +455,34 @@ class LinkSession(BaseSession):
             edge.run(topic, data[pos:run_end], size, inbound, origin)
         return run_end
 
-    def _acknowledged(self, data: bytes, pos: int, end: int) -> int:
-        """PUBACK; returns where the next frame begins."""
+    def _alone(self, frame: bytes, end: int) -> Run | None:
+        """A message with properties as a run that ends at ``end``; None: it has to be looked at."""
+        message = decode(frame, Version.V5)
+        assert isinstance(message, Publish)
+        if not may_join(message) or (self.link is not None and self.link.rules is not None):
+            return None
+        return end, len(frame), message.topic.encode(), id_offset(frame)
+
+    def _acknowledged(self, data: bytes, pos: int, end: int, first: int) -> int:
+        """PUBACK, PUBREC, PUBREL or PUBCOMP; returns where the next frame begins."""
+        if first != PUBACK:
+            self.parts.router.send_gathered()
+        ids: Sequence[int] = ()
         if not self.parts.dispatch.looks_at_links:
-            ids, run_end = acknowledged_ids(data, pos, Version.V5)
-            if ids:
-                assert self.sender is not None
-                self.sender.acknowledged(ids)
-                return run_end
+            ids, run_end = acknowledged_ids(data, pos, Version.V5, first)
+        if ids:
+            sender, inbound = self.sender, self.inbound
+            assert sender is not None
+            assert inbound is not None
+            if first == PUBACK:
+                sender.acknowledged(ids)
+            elif first == PUBREC:
+                sender.received(ids)
+            elif first == PUBREL:
+                sender.wire.write(inbound.released(ids))
+            else:
+                sender.completed(ids)
+            return run_end
         self._packet(data[pos:end])
         return end
 
@@ -558,9 +589,9 @@ class LinkSession(BaseSession):
             case PubRec():
                 sender.on_pubrec(packet.packet_id, packet.reason_code)
             case PubRel():
-                sender.wire.write(inbound.pubrel(packet.packet_id))
+                sender.wire.write(inbound.released((packet.packet_id,)))
             case PubComp():
-                sender.on_pubcomp(packet.packet_id)
+                sender.completed((packet.packet_id,))
             case Subscribe() | Unsubscribe():
                 sender.wire.write(self.cooperation.inter_subscribed(link, packet))
             case SubAck() | UnsubAck():

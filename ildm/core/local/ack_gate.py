@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ildm.core.frames import LONG_RUN, HeaderScanner, alike
-from ildm.core.transfer.qos1 import PUBACK, acknowledged_ids
+from ildm.core.transfer.ack_runs import PUBACK, acknowledged_ids
 from ildm.mqtt import PacketType, Version, decode_varint
 
 if TYPE_CHECKING:

@@ -391,6 +391,8 @@ class ClientRelay:
     def _publish(self, frame: bytes) -> None:
         if not self._parts.router.active or self._publishing.publish(frame):
             self._parts.arrived(_CLIENT, self._wire.session, members.PUBLISH, frame)
+        if self._acks.holds:
+            self._parts.router.send_gathered()  # what there is room for depends on it
 
     def _disconnect(self, frame: bytes) -> None:
         clean, expiry, record = True, None, self._publishing.record

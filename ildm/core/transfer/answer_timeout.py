@@ -7,13 +7,12 @@ answer for some time, from a broker that has answered a PINGREQ sent after it, i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ildm.api import Timer
     from ildm.core.driver import Driver
-    from ildm.core.transfer.window import Inflight, Window
 
 PATIENCE = 5.0
 """Seconds until a PINGREQ is sent. Once a broker is known to let handshakes hang, it goes at once."""
@@ -22,25 +21,29 @@ PATIENCE = 5.0
 class AnswerTimeout:
     """Handshakes that were taken up on the present connection."""
 
-    __slots__ = ("_asked", "_driver", "_found", "_taken_up", "_timer", "_window", "ask")
+    __slots__ = ("_asked", "_driver", "_found", "_taken_up", "_timer", "ask")
 
-    def __init__(self, driver: Driver, window: Window) -> None:
+    def __init__(self, driver: Driver) -> None:
         self.ask: Callable[[], None] | None = None
         """Sends a PINGREQ; None: the far end answers everything."""
         self._driver = driver
-        self._window = window
         self._found = False
         """The far end has let a handshake hang."""
         self._asked: float | None = None
         self._timer: Timer | None = None
-        self._taken_up: dict[int, tuple[Inflight, bool, float]] = {}
-        """By packet identifier: the message, whether it was released by then, and when that was."""
+        self._taken_up: dict[int, tuple[bool, float]] = {}
+        """By packet identifier: whether the message was released by then, and when that was."""
 
-    def taken_up(self, packet_id: int, item: Inflight) -> None:
+    def taken_up(self, packet_id: int, released: bool) -> None:
         """PUBLISH of QoS 2 was sent again, or PUBREL."""
         if self.ask is not None:
-            self._taken_up[packet_id] = item, item.released, self._driver.now()
+            self._taken_up[packet_id] = released, self._driver.now()
             self._look_later()
+
+    def answered(self, packet_ids: Iterable[int]) -> None:
+        """The far end has answered, whatever it was."""
+        for packet_id in packet_ids if self._taken_up else ():
+            self._taken_up.pop(packet_id, None)
 
     def clear(self) -> None:
         """The connection is another one."""
@@ -55,18 +58,12 @@ class AnswerTimeout:
         if self._asked is None:
             return []
         before, self._asked = self._asked - (0.0 if self._found else PATIENCE), None
-        self._forget_answered()
-        due = [each for each, (_, _, when) in self._taken_up.items() if when <= before]
-        found = [(packet_id, self._taken_up.pop(packet_id)[1]) for packet_id in due]
+        due = [each for each, (_, when) in self._taken_up.items() if when <= before]
+        found = [(packet_id, self._taken_up.pop(packet_id)[0]) for packet_id in due]
         self._found |= bool(found)
         if self._taken_up:
             self._look_later()
         return found
-
-    def _forget_answered(self) -> None:
-        for packet_id, (item, released, _) in list(self._taken_up.items()):
-            if self._window.get(packet_id) is not item or item.released is not released:
-                del self._taken_up[packet_id]
 
     def _look_later(self) -> None:
         if self._timer is None:
@@ -74,7 +71,6 @@ class AnswerTimeout:
 
     def _look(self) -> None:
         self._timer = None
-        self._forget_answered()
         if self._taken_up and self.ask is not None:
             self._asked = self._driver.now()
             self.ask()

@@ -6,7 +6,10 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from ildm.core.frames import (
+    DUP,
     PUBLISH,
+    PUBLISH_QOS_1,
+    PUBLISH_QOS_2,
     frames_to_qos_0,
     id_offset,
     packet_ids,
@@ -14,19 +17,20 @@ from ildm.core.frames import (
     runs_of,
     with_ids,
 )
-from ildm.mqtt import frame_bounds
-
-DUP_QOS_1 = 0x3A
-"""First byte of a PUBLISH of QoS 1 that was sent before (MQTT-3.3.1-1)."""
+from ildm.core.transfer.ack_runs import PUBACK, PUBREC, acknowledgements
+from ildm.mqtt import Property, Publish, frame_bounds
 
 
 class Batch:
-    """PUBLISH frames of MQTT 5, all of QoS 0 or all of QoS 1, without properties, DUP and RETAIN.
+    """PUBLISH frames of MQTT 5, all of one QoS, without DUP and RETAIN.
+
+    Their properties go on as they are (:data:`CONSTANT`).
 
     Args:
         frames: one after the other.
         count: how many.
-        size: bytes of each, where all have one topic and one length; 0: they differ.
+        size: bytes of each, where it is one, or all have one topic, one length and no properties; 0: they
+            differ.
     """
 
     __slots__ = ("_places", "_starts", "count", "frames", "size")
@@ -42,7 +46,7 @@ class Batch:
 
     @property
     def qos(self) -> int:
-        return 0 if self.frames[0] == PUBLISH else 1
+        return (self.frames[0] - PUBLISH) >> 1
 
     # messages of it ---------------------------------------------------------------------------
 
@@ -96,10 +100,14 @@ class Batch:
         starts = self._bounds()
         return max(starts[i + 1] - starts[i] for i in range(self.count))
 
-    def at_qos_0(self) -> Batch:
-        """The same messages at QoS 0."""
-        if not self.qos:
+    def at_qos(self, qos: int) -> Batch:
+        """The same messages at this QoS, or at their own, which is lower."""
+        if qos >= self.qos:
             return self
+        if qos:
+            batch = Batch(self._beginning_with(PUBLISH_QOS_1), self.count, self.size)
+            batch._starts, batch._places = self._starts, self._places
+            return batch
         if self.size:
             frames, size = frames_to_qos_0(self.frames, self.size)
             return Batch(frames, self.count, size)
@@ -107,7 +115,14 @@ class Batch:
             b"".join([frames_to_qos_0(run.frames, run.size)[0] for run in self.runs()]), self.count, 0
         )
 
-    # packet identifiers, of QoS 1 ----------------------------------------------------------------
+    def _beginning_with(self, first: int) -> bytes:
+        """The frames with another first byte."""
+        changed = bytearray(self.frames)
+        for i in range(self.count):
+            changed[self.start(i)] = first
+        return bytes(changed)
+
+    # packet identifiers, of QoS 1 and 2 -----------------------------------------------------------
 
     def _id_places(self) -> list[int]:
         places = self._places
@@ -144,18 +159,16 @@ class Batch:
         return bytes([frames[at] for at in places]), bytes([frames[at + 1] for at in places])
 
     def acknowledgements(self) -> tuple[Sequence[int], bytes]:
-        """The identifiers of all, and the PUBACK of each, joined."""
+        """The identifiers of all, and the PUBACK or PUBREC of each, joined."""
         frames = self.frames
+        answer = PUBREC if frames[0] == PUBLISH_QOS_2 else PUBACK
         if self.count == 1:
             offset = id_offset(frames)
-            packet_id = frames[offset : offset + 2]
-            first = packet_id[0] << 8 | packet_id[1]
-            return range(first, first + 1), b"\x40\x02" + packet_id
+            high_byte, low_byte = frames[offset], frames[offset + 1]
+            first = high_byte << 8 | low_byte
+            return range(first, first + 1), bytes((answer, 2, high_byte, low_byte))
         high, low = self._id_bytes()
-        answer = bytearray(b"\x40\x02\0\0" * self.count)
-        answer[2::4] = high
-        answer[3::4] = low
-        return packet_ids(high, low), bytes(answer)
+        return packet_ids(high, low), acknowledgements(answer, high, low)
 
     def numbered(self, first_id: int) -> Batch:
         """The same messages with consecutive identifiers; the last is 65535 at most."""
@@ -165,19 +178,33 @@ class Batch:
 
     def with_ids(self, first_id: int, dup: bool = False) -> bytes:
         """The frames with consecutive identifiers; with ``dup`` marked as sent before."""
-        frames, size = self.frames, self.size
+        size = self.size
+        first = self.frames[0] | DUP if dup else 0
         if size:
-            return with_ids(frames, size, id_offset(frames), first_id, dup)
-        changed = bytearray(frames)
+            return with_ids(self.frames, size, id_offset(self.frames), first_id, first)
+        changed = bytearray(self._beginning_with(first) if first else self.frames)
         packet_id = first_id
         for at in self._id_places():
             changed[at] = packet_id >> 8
             changed[at + 1] = packet_id & 0xFF
             packet_id += 1
-        if dup:
-            for i in range(self.count):
-                changed[self._bounds()[i]] = DUP_QOS_1
         return bytes(changed)
+
+
+CONSTANT = frozenset(
+    (
+        Property.PAYLOAD_FORMAT_INDICATOR,
+        Property.CONTENT_TYPE,
+        Property.CORRELATION_DATA,
+        Property.USER_PROPERTY,
+    )
+)
+"""Properties of a PUBLISH that no node changes: all but expiry, topics and identifiers."""
+
+
+def may_join(message: Publish) -> bool:
+    """Whether a message goes on as it is, and so may be part of a batch."""
+    return not message.retain and (not message.properties or CONSTANT.issuperset(message.properties))
 
 
 def batch_of(frames: bytes, count: int) -> Batch:

@@ -248,7 +248,7 @@ class Custody:
         identity: Identity | None = None,
         reroute_id: Identity | None = None,
     ) -> int:
-        """Take a batch of QoS 1 upon this node, and send it; answers the LSN of the record.
+        """Take a batch of QoS 1 or 2 upon this node, and send it; answers the LSN of the record.
 
         Without an ``identity`` the messages begin here.
         """
@@ -258,9 +258,9 @@ class Custody:
         batch = batch.numbered(1)
         record = made(Record, (batch.frames, count, identity, turn, NEVER, reroute_id, not batch.size))
         lsn, held = self._append(record, destinations)
-        for sender, _, priority in held:
+        for sender, qos, priority in held:
             share = Share(self, sender.spooled.consumer, lsn, identity, reroute_id)
-            sender.send_batch(batch, None, share, priority)
+            sender.send_batch(batch.at_qos(qos), None, share, priority)
         return lsn
 
     def take(

@@ -6,14 +6,17 @@ from abc import ABC, abstractmethod
 from collections import deque
 from typing import TYPE_CHECKING
 
+from ildm.core.frames import DUP, PUBLISH_QOS_2
+from ildm.mqtt import frame_bounds
+
 if TYPE_CHECKING:
     from ildm.api import Timer
     from ildm.core.counters import Counters
     from ildm.core.driver import Driver
     from ildm.core.transfer.custody import Custody
 
-PUBLISH_2, DUP, RETAIN = 0x34, 0x08, 0x01
-"""The first byte of a PUBLISH of QoS 2, and its flags (MQTT 5, 2.1.3)."""
+RETAIN = 0x01
+"""The flag of a PUBLISH (MQTT 5, 3.3.1.3)."""
 
 
 class Gated(ABC):
@@ -182,7 +185,7 @@ class DiskGate:
             return out, True
         out = self._release(out)
         if self._marks:
-            sent = sum(out[place][0] & ~(DUP | RETAIN) == PUBLISH_2 for place in self._marks)
+            sent = sum(_messages_of_qos_2(out[place]) for place in self._marks)
             self._counters[f"{self._name}_unguarded"] += sent
         return out, False
 
@@ -204,3 +207,11 @@ class DiskGate:
         if self.stalled:
             self.stalled = False
             self._driver.call_soon(self._wire.go_on)  # not amid what is written
+
+
+def _messages_of_qos_2(packets: bytes) -> int:
+    count = pos = 0
+    while pos < len(packets):
+        count += packets[pos] & ~(DUP | RETAIN) == PUBLISH_QOS_2
+        pos = frame_bounds(packets, pos)[1]
+    return count

@@ -23,10 +23,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from ildm.core.transfer.ack_runs import PUBCOMP, acknowledgements_of
 from ildm.core.transfer.batch import Batch
 from ildm.core.transfer.message_ids import ReceivedIds
 from ildm.core.transfer.receipt import Receipt
-from ildm.mqtt import ProtocolViolation, PubAck, PubComp, PubRec, ReasonCode, Version
+from ildm.mqtt import ProtocolViolation, PubAck, PubRec, ReasonCode, Version
 
 
 class NeighborReceipt(Receipt):
@@ -179,12 +180,16 @@ class Inbound:
         return True
 
     def take_batch(self, batch: Batch) -> None:
-        """Take a batch of QoS 1 without DUP, which therefore is new. Raises: as :meth:`take`."""
+        """Take a batch of QoS 1 or 2 without DUP, none of which is unreleased. Raises: as :meth:`take`."""
         ids = batch.ids()
         self._check_ids(ids)
         self._check_credit(batch.count, len(batch.frames))
-        self._unacknowledged.update(ids)
+        (self._unacknowledged if batch.qos == 1 else self._unacknowledged_qos2).update(ids)
         self.unacknowledged_bytes += len(batch.frames)
+
+    def are_unreleased(self, ids: Sequence[int]) -> bool:
+        """Whether any of these messages of QoS 2 was answered and is not released: it is sent again."""
+        return bool(self._unreleased) and not self._unreleased.isdisjoint(ids)
 
     def _check_ids(self, ids: Sequence[int]) -> None:
         distinct = isinstance(ids, range) or len(set(ids)) == len(ids)
@@ -242,10 +247,13 @@ class Inbound:
 
     def pass_batch(self, batch: Batch) -> bytes:
         """Take a batch that has identities; what is answered is for :meth:`answer_durable`, as soon as this
-        node has custody of it. Raises: as :meth:`take`; but there is no bound, as none of it stays
+        node has custody of it. Raises: as :meth:`take`; but QoS 1 has no bound, as none of it stays
         unacknowledged."""
         ids, answers = batch.acknowledgements()
         self._check_ids(ids)
+        if batch.qos == 2:
+            self._check_credit(batch.count, 0)
+            self._unreleased.update(ids)
         return answers
 
     def answer_durable(self, answers: bytes) -> None:
@@ -254,8 +262,14 @@ class Inbound:
 
     def _settle_batch(self, batch: Batch, answer: Callable[[bytes], None]) -> None:
         ids, answers = batch.acknowledgements()
-        self._unacknowledged.difference_update(ids)
         self.unacknowledged_bytes -= len(batch.frames)
+        if batch.qos == 2:
+            self._unacknowledged_qos2.difference_update(ids)
+            self._verify()
+            self._unreleased.update(ids)
+            answer(answers)
+            return
+        self._unacknowledged.difference_update(ids)
         self._verify()
         if self._recent_set.isdisjoint(ids):
             self._recent.extend(ids)
@@ -267,10 +281,10 @@ class Inbound:
                 self._remember(packet_id)
         answer(answers)
 
-    def pubrel(self, packet_id: int) -> bytes:
-        """The answer to PUBREL."""
-        self._unreleased.discard(packet_id)
-        return PubComp(packet_id=packet_id).encode(Version.V5)
+    def released(self, packet_ids: Sequence[int]) -> bytes:
+        """The answers to PUBRELs."""
+        self._unreleased.difference_update(packet_ids)
+        return acknowledgements_of(PUBCOMP, packet_ids)
 
     def reset(self) -> None:
         """The far end begins anew, or has been given back what it has not been answered.

@@ -11,9 +11,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ildm.core.transfer.queue import BatchEntry, Entry, Queue
+from ildm.core.transfer.ack_runs import PUBREL, acknowledgements_of
+from ildm.core.transfer.queue import Entry, Queue
 from ildm.core.transfer.window import Inflight, InflightBatch, Window
-from ildm.mqtt import Publish, PubRel, Version, decode
+from ildm.mqtt import Publish, Version, decode
 
 if TYPE_CHECKING:
     from ildm.core.transfer.resumption import Resumption
@@ -78,10 +79,10 @@ class PoisonIsolation:
         assert item is not None
         if isinstance(item, InflightBatch):
             frame = item.part(packet_id, 1).frames
-            message, size, qos = decode(frame, Version.V5), len(frame), 1
+            message, size = decode(frame, Version.V5), len(frame)
         else:
             assert item.entry.message is not None
-            message, size, qos = item.entry.message, item.size, item.entry.qos
+            message, size = item.entry.message, item.size
         assert isinstance(message, Publish)
         wire.driver.log(
             "error",
@@ -89,7 +90,7 @@ class PoisonIsolation:
             of=wire.name,
             topic=message.topic,
             size=size,
-            qos=qos,
+            qos=item.qos,
         )
         wire.drop(1, "poison")
         self._window.complete(packet_id)
@@ -119,13 +120,12 @@ class PoisonIsolation:
             item = window.get(packet_id)
             if item is None:
                 continue
-            if item.released:
-                wire.write(PubRel(packet_id=packet_id).encode(wire.version))
-            elif not self._send_again(packet_id, item):
-                continue
-            if isinstance(item, Inflight) and min(item.entry.qos, wire.max_qos) == 2:
-                self._resumption.guard(item.entry)
-                self._resumption.answer_timeout.taken_up(packet_id, item)
+            if not window.is_released(packet_id):
+                if not self._send_again(packet_id, item):
+                    continue
+            else:
+                wire.write(acknowledgements_of(PUBREL, (packet_id,)))
+                self._resumption.sent_again(item.receipt, (packet_id,), released=True)
             self._alone = packet_id
             return
         self.end()
@@ -133,14 +133,13 @@ class PoisonIsolation:
     def _send_again(self, packet_id: int, item: Inflight | InflightBatch) -> bool:
         """Send one message of the window once more; False when that has ended it."""
         entry: Entry = item.entry(packet_id, 1) if isinstance(item, InflightBatch) else item.entry
-        if min(entry.qos, self._wire.max_qos) == 0:
+        qos = min(entry.qos, self._wire.max_qos)
+        sent = self._wire.write_again(entry, packet_id, self._dup) if qos else None
+        if sent is None:
             self._window.take(packet_id)
-            self._queue.put_back([entry])
+            if not qos:
+                self._queue.put_back([entry])
             return False
-        if isinstance(entry, BatchEntry):
-            sent = self._wire.write_qos_1(entry.batch, packet_id, entry.receipt, self._dup)
-        else:
-            sent = bool(self._wire.send_with_id(entry, packet_id, self._dup))
-        if not sent:
-            self._window.take(packet_id)
-        return sent
+        if qos == 2:
+            self._resumption.sent_again(entry.receipt, (packet_id,), released=False)
+        return True

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from ildm.core.transfer.ack_runs import PUBREL, acknowledgements_of
 from ildm.core.transfer.answer_timeout import AnswerTimeout
 from ildm.core.transfer.queue import Entry
 from ildm.core.transfer.share import RELEASED, Share
-from ildm.core.transfer.window import Inflight, InflightBatch, Window, consecutive
-from ildm.mqtt import PubRel
+from ildm.core.transfer.window import Inflight, InflightBatch, Window, under_way
 
 if TYPE_CHECKING:
     from ildm.core.driver import Driver
     from ildm.core.transfer.custody import Custody
+    from ildm.core.transfer.receipt import Receipt
     from ildm.core.transfer.wire import Wire
 
 
@@ -43,7 +44,7 @@ class Resumption:
         self._noted = {note & 0xFFFF for note in noted}
         """Packet identifiers of messages that were under way at the end of an earlier life."""
         window.free_reserved(self._noted)
-        self.answer_timeout = AnswerTimeout(driver, window)
+        self.answer_timeout = AnswerTimeout(driver)
         self.forgotten: Callable[[bool], bool] = lambda released: True
         """Asked of a QoS 2 message that was under way in a session which the far end has forgotten, and
         whether it had answered it with PUBREC: is it to be sent anew, or done?"""
@@ -70,58 +71,74 @@ class Resumption:
         """Send again what was not acknowledged (MQTT-4.4.0-1), as far as the window allows; answers what has
         to wait, or goes as new as the far end has forgotten it."""
         again: list[Entry] = []
-        window, wire = self._window, self._wire
-        for item, ids in window.take_all():
-            packet_id = ids[0]
-            if isinstance(item, InflightBatch):
-                again += self._resend_batch(item, ids, session_present)
-            elif item.released and session_present:
-                window.add(packet_id, item)
-                self.answer_timeout.taken_up(packet_id, item)
-                wire.write(PubRel(packet_id=packet_id).encode(wire.version))
-                self.guard(item.entry)
-            elif session_present and window.takes(item.size):
-                if min(item.entry.qos, wire.max_qos) == 0:
-                    again.append(item.entry)
-                elif size := wire.send_with_id(item.entry, packet_id, dup=True):
-                    item = Inflight(item.entry, size)  # noqa: PLW2901 - as it is on this connection
-                    window.add(packet_id, item)
-                    if min(item.entry.qos, wire.max_qos) == 2:
-                        self.guard(item.entry)
-                        self.answer_timeout.taken_up(packet_id, item)
-            elif session_present or item.entry.qos < 2 or self.forgotten(item.released):
-                again.append(item.entry)
+        for item, first_id, count, released in self._window.take_all():
+            if released and session_present:
+                self._release_again(item, first_id, count)
+            elif not session_present and item.qos == 2 and not self.forgotten(released):
+                item.settle(first_id, count)
+            elif isinstance(item, InflightBatch):
+                again += self._resend_batch(item, first_id, count, session_present)
             else:
-                item.entry.settle()
+                again += self._resend(item, first_id, session_present)
         return again
 
-    def _resend_batch(self, batch: InflightBatch, ids: list[int], session_present: bool) -> list[Entry]:
+    def _release_again(self, item: Inflight | InflightBatch, first_id: int, count: int) -> None:
+        """Send PUBREL again for consecutive messages."""
+        window, ids = self._window, range(first_id, first_id + count)
+        if isinstance(item, InflightBatch):
+            part = item.part(first_id, count)
+            window.add_batch(InflightBatch(part, first_id, item.receipt, item.priority))
+        else:
+            window.add(first_id, item)
+        for packet_id in ids:
+            window.release(packet_id)
+        self._wire.write(acknowledgements_of(PUBREL, ids))
+        self.sent_again(item.receipt, ids, released=True)
+
+    def _resend(self, item: Inflight, packet_id: int, session_present: bool) -> list[Entry]:
+        """Send a message again, if there is room; answers it if it has to wait."""
+        window, wire, entry = self._window, self._wire, item.entry
+        if not session_present or not window.takes(item.size) or min(entry.qos, wire.max_qos) == 0:
+            return [entry]
+        sent = wire.write_again(entry, packet_id)
+        if isinstance(sent, Inflight):
+            window.add(packet_id, sent)
+            if min(entry.qos, wire.max_qos) == 2:
+                self.sent_again(entry.receipt, (packet_id,), released=False)
+        return []
+
+    def _resend_batch(
+        self, batch: InflightBatch, first_id: int, count: int, session_present: bool
+    ) -> list[Entry]:
         """Send again what is left of a batch, as far as the window allows; answers what has to wait."""
         window, wire = self._window, self._wire
-        wait: list[Entry] = []
-        for first_id, count in consecutive(ids):
-            part = batch.part(first_id, count)
-            room = window.takes_of(part, 0, count) if session_present and wire.max_qos and not wait else 0
-            packet_id = first_id
-            for piece in wire.pieces(part.part(0, room)) if room else ():
-                if wire.write_qos_1(piece, packet_id, batch.receipt, dup=True):
-                    window.add_batch(InflightBatch(piece, packet_id, batch.receipt, batch.priority))
-                packet_id += piece.count
-            if room < count:
-                wait.append(batch.entry(first_id + room, count - room))
-        return wait
+        part = batch.part(first_id, count)
+        room = window.takes_of(part, 0, count) if session_present and wire.max_qos else 0
+        packet_id = first_id
+        for piece in wire.pieces(part.part(0, room)) if room else ():
+            if wire.write_identified(piece, packet_id, batch.receipt, dup=True):
+                sent = InflightBatch(piece, packet_id, batch.receipt, batch.priority)
+                window.add_batch(sent)
+                if min(piece.qos, wire.max_qos) == 2:
+                    self.sent_again(batch.receipt, sent.ids, released=False)
+            packet_id += piece.count
+        return [batch.entry(first_id + room, count - room)] if room < count else []
+
+    def sent_again(self, receipt: Receipt | None, packet_ids: Sequence[int], released: bool) -> None:
+        """PUBLISHes of QoS 2 that were under way before, or their PUBRELs, were written in one go."""
+        self.guard(receipt)
+        for packet_id in packet_ids:
+            self.answer_timeout.taken_up(packet_id, released)
 
     def forget_handshakes(self) -> None:
         """Nothing is released at the far end; what is done there all the same leaves the window."""
-        for packet_id in self._window.ids:
-            item = self._window.get(packet_id)
-            if not isinstance(item, Inflight):
-                continue
-            if item.entry.qos < 2 or self.forgotten(item.released):
-                item.released = False
-            else:
-                self._window.take(packet_id)
-                item.entry.settle()
+        window = self._window
+        for item, first_id, count, released in window.stretches():
+            forgotten = item.qos < 2 or self.forgotten(released)
+            for packet_id in range(first_id, first_id + count):
+                window.take_back(packet_id)
+                if not forgotten:
+                    window.complete(packet_id)
 
     # in another life --------------------------------------------------------------------------
 
@@ -144,42 +161,45 @@ class Resumption:
             return True
         self._noted.remove(packet_id)
         window.free_id(packet_id)
-        item = Inflight(entry, entry.size)
-        item.released = released
-        if released:
-            wire.write(PubRel(packet_id=packet_id).encode(wire.version))
+        item = under_way(entry, packet_id) if released else wire.write_again(entry, packet_id)
+        if item is None:
+            return True
+        if isinstance(item, InflightBatch):
+            window.add_batch(item)
         else:
-            item.size = wire.send_with_id(entry, packet_id, dup=True)
-        if item.size:
             window.add(packet_id, item)
-            self.answer_timeout.taken_up(packet_id, item)
-            wire.counters["spool_resumed"] += 1
+        if released:
+            window.release(packet_id)
+            wire.write(acknowledgements_of(PUBREL, (packet_id,)))
+        self.answer_timeout.taken_up(packet_id, released)
+        wire.counters["spool_resumed"] += 1
         return True
 
-    def note_sent(self, packet_id: int, entry: Entry) -> None:
-        """A message of QoS 2 was written."""
-        if self._custody is not None:
-            self._note(entry, packet_id)
-            self.guard(entry)
-
-    def note_released(self, packet_id: int) -> None:
-        """PUBREL was written."""
-        item = self._window.get(packet_id)
-        if self._noting and isinstance(item, Inflight):
-            self._note(item.entry, packet_id | RELEASED)
-            self.guard(item.entry)
-
-    def _note(self, entry: Entry, value: int) -> None:
-        share = entry.receipt
-        if self._noting and entry.message is not None and isinstance(share, Share):
-            share.noted(entry.packet_id, value)
-
-    def guard(self, entry: Entry) -> None:
-        """What was written last is a QoS 2 packet of it, and perhaps of no life but this."""
+    def note_sent(self, receipt: Receipt | None, place_id: int, packet_id: int, count: int = 1) -> None:
+        """Messages of QoS 2 were written; ``place_id`` is the identifier of the first for its receipt."""
         if self._custody is None:
             return
-        share = entry.receipt
-        identity = share.identity if isinstance(share, Share) else None
+        if self._noting and isinstance(receipt, Share):
+            for i in range(count):
+                receipt.noted(place_id + i, packet_id + i)
+        self.guard(receipt)
+
+    def note_released(self, packet_ids: Iterable[int]) -> None:
+        """PUBRELs were written, in one go."""
+        if not self._noting or self._custody is None:
+            return
+        for packet_id in packet_ids:
+            item = self._window.get(packet_id)
+            share = None if item is None else item.receipt
+            if item is not None and isinstance(share, Share):
+                share.noted(item.place_id(packet_id), packet_id | RELEASED)
+        self._wire.guard()
+
+    def guard(self, receipt: Receipt | None) -> None:
+        """What was written last is of QoS 2, and perhaps of no life but this."""
+        if self._custody is None:
+            return
+        identity = receipt.identity if isinstance(receipt, Share) else None
         if self._noting or (identity is not None and identity.origin == self._custody.node_id):
             self._wire.guard()
         else:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from ildm.core.frames import PUBLISH, frames_to_qos_0
-from ildm.core.transfer.batch import Batch
+from ildm.core.transfer.batch import Batch, may_join
 from ildm.core.transfer.gathering import Gathering
 from ildm.core.transfer.identity import UNKNOWN, Origin
 from ildm.core.transfer.inbound import NeighborReceipt
@@ -193,7 +193,7 @@ class Router:
             return
         self.counters["transferred_out"] += batch.count * len(route)
         for link, qos, priority in route:
-            part = batch if min(qos, link.config.qos) else batch.at_qos_0()
+            part = batch.at_qos(min(qos, link.config.qos))
             senders = link.senders
             if self.by_message and len(senders) > 1 and part.count > 1:
                 for piece in _dealt(part, len(senders)):
@@ -214,7 +214,7 @@ class Router:
         here: bool = False,
         receipt: NeighborReceipt | None = None,
     ) -> None:
-        """Take a batch of QoS 1 upon this node: for links and, with ``here``, for the local broker.
+        """Take a batch of QoS 1 or 2 upon this node: for links and, with ``here``, for the local broker.
 
         ``source`` is made to wait when there is no room; a neighbour, whose ``receipt`` it is, gets no
         answer.
@@ -247,16 +247,15 @@ class Router:
     ) -> None:
         """The same for messages that have one ``turn`` in the round-robin."""
         count = batch.count
-        destinations = [self.injector.destination(index, 1, count)] if here else []
+        destinations = [self.injector.destination(index, batch.qos, count)] if here else []
         for link, qos, priority in route:
             senders = link.senders
             sender = senders[turn % len(senders)]
-            if not min(qos, link.config.qos):
-                sender.send_batch(batch.at_qos_0(), None, None, priority)
-            elif link.kept:
-                destinations.append((sender, 1, priority))
+            at_most = min(batch.qos, qos, link.config.qos)
+            if at_most and link.kept:
+                destinations.append((sender, at_most, priority))
             else:
-                sender.send_batch(batch, source, None, priority)
+                sender.send_batch(batch.at_qos(at_most), source if at_most else None, None, priority)
         if destinations:
             lsn = custody.take_batch(batch, destinations, turn, origin.identity, origin.reroute_id)
             if receipt is not None:
@@ -275,7 +274,7 @@ class Router:
         origin: Origin = UNKNOWN,
     ) -> None:
         """Take like frames from a neighbour: into the local broker, and onward; they may wait for others of
-        the same chunk until :meth:`send_gathered`. ``inbound`` is that of QoS 1, ``origin`` what the
+        the same chunk until :meth:`send_gathered`. ``inbound`` is that of QoS 1 and 2, ``origin`` what the
         neighbour has said of who they are.
 
         Raises:
@@ -328,7 +327,7 @@ class Router:
         inbound: Inbound,
         origin: Origin,
     ) -> None:
-        """Take a batch of QoS 1 from a neighbour upon this node, and answer it once that is durable."""
+        """Take a batch of QoS 1 or 2 from a neighbour upon this node, and answer it once that is durable."""
         answer, deferred = None, custody.full
         if deferred or origin.identity is None:
             inbound.take_batch(batch)
@@ -472,8 +471,12 @@ class Router:
     ) -> None:
         """Transfer one message of a local client to where the algorithm wants it.
 
+        It may wait for others of the same chunk until :meth:`send_gathered`, if there is a ``holder``.
         ``stamp`` is that of a retained message which came some time ago.
         """
+        if holder is not None and may_join(message) and not (self.has_overlay or self.dispatch.asks_each):
+            self._gather_message(message, index, holder)
+            return
         self._gathering.send()
         if self.recorder is not None:
             self.recorder.message("received", LOCAL, message)
@@ -494,6 +497,19 @@ class Router:
             self.dispatch.call("on_publish", message, turn)
             if holder is not None and message.qos and self.custody is not None and self.custody.full:
                 self.custody.hold(holder)
+
+    def _gather_message(self, message: Publish, index: int, holder: Holdable) -> None:
+        route = self.route(message.topic.encode(), False)
+        if not route:
+            return
+        if message.dup:
+            message = replace(message, dup=False)  # that it was sent before is between client and broker
+        try:
+            frame = message.encode(Version.V5)
+        except EncodeError:
+            self.counters["link_dropped_not_encodable"] += len(route)
+            return
+        self.gather(route, frame, len(frame), 1, index, holder)
 
     def _forward(
         self, message: Publish, source: Neighbor | None, index: int, holder: Holdable | None

@@ -7,16 +7,17 @@ a bounded queue while the session is down, slow or has its window full, keeps th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from ildm.core.frames import id_offset
+from ildm.core.frames import DUP, PUBLISH_QOS_2, id_offset
 from ildm.core.spool import Waiting
+from ildm.core.transfer.ack_runs import PUBREL, acknowledgements_of
 from ildm.core.transfer.allowance import Allowance
 from ildm.core.transfer.back_pressure import BackPressure, QueueLimits
 from ildm.core.transfer.batch import Batch
 from ildm.core.transfer.custody import Custody, SpooledSender
-from ildm.core.transfer.disk_gate import DUP, PUBLISH_2, RETAIN
+from ildm.core.transfer.disk_gate import RETAIN
 from ildm.core.transfer.poison_isolation import PoisonIsolation
 from ildm.core.transfer.queue import Backlog, BatchEntry, Entry, Queue
 from ildm.core.transfer.receipt import Holdable, Receipt
@@ -37,7 +38,7 @@ from ildm.core.transfer.sender_state import (
     SenderState,
     Takes,
 )
-from ildm.core.transfer.window import Inflight, InflightBatch, Window, consecutive
+from ildm.core.transfer.window import Inflight, InflightBatch, Window
 from ildm.core.transfer.wire import Wire
 from ildm.mqtt import Publish, PubRel, Version
 
@@ -176,7 +177,7 @@ class Sender(SpooledSender):
         self.open = self.state is OPEN
 
     def _still_valid(self, packet: bytes) -> bytes:
-        if packet[0] & ~DUP != PUBLISH_2 | RETAIN:
+        if packet[0] & ~DUP != PUBLISH_QOS_2 | RETAIN:
             return packet
         place = id_offset(packet)
         item = self._window.get(packet[place] << 8 | packet[place + 1])
@@ -241,27 +242,41 @@ class Sender(SpooledSender):
 
     def on_puback(self, packet_id: int, reason_code: int = 0) -> None:
         # a broker that grants QoS 1 at most answers a QoS 2 PUBLISH with PUBACK; that completes it
-        item = self._window.get(packet_id)
-        if item is not None and not item.released:
+        if self._window.get(packet_id) is not None and not self._window.is_released(packet_id):
             self._complete(packet_id, reason_code)
 
     def on_pubrec(self, packet_id: int, reason_code: int = 0) -> None:
         if reason_code >= 0x80 and self._window.get(packet_id) is not None:
             self._complete(packet_id, reason_code)
-            return
-        known = self._window.release(packet_id)
-        unknown = not known and self.wire.version is Version.V5
-        self.wire.write(
-            PubRel(packet_id=packet_id, reason_code=0x92 if unknown else 0).encode(self.wire.version)
-        )
-        if known:
-            self.resumption.note_released(packet_id)
+        else:
+            self.received((packet_id,))
 
-    def on_pubcomp(self, packet_id: int) -> None:
-        if self._window.get(packet_id) is not None:
-            self._complete(packet_id, 0)
+    def received(self, packet_ids: Sequence[int]) -> None:
+        """The far end has messages of QoS 2 (several PUBREC without an error): release them."""
+        window, wire = self._window, self.wire
+        self.resumption.answer_timeout.answered(packet_ids)
+        known = packet_ids
+        if not all(map(window.release, packet_ids)):
+            known = [i for i in packet_ids if window.is_released(i)]
+            for packet_id in packet_ids:
+                if not window.is_released(packet_id):
+                    reason = 0x92 if wire.version is Version.V5 else 0
+                    wire.write(PubRel(packet_id=packet_id, reason_code=reason).encode(wire.version))
+        if known:
+            wire.write(acknowledgements_of(PUBREL, known))
+            self.resumption.note_released(known)
+
+    def completed(self, packet_ids: Sequence[int]) -> None:
+        """The far end is done with messages of QoS 2 (several PUBCOMP)."""
+        self.resumption.answer_timeout.answered(packet_ids)
+        self._window.completed(packet_ids)
+        if self.wire.watch is not None:
+            self.wire.watch.acknowledged(packet_ids)
+        if self.queue or self.isolation.active:
+            self.drain()
 
     def _complete(self, packet_id: int, reason_code: int) -> None:
+        self.resumption.answer_timeout.answered((packet_id,))
         self._window.complete(packet_id)
         if self.wire.watch is not None and reason_code < 0x80:
             self.wire.watch.acknowledged((packet_id,))
@@ -325,7 +340,7 @@ class Sender(SpooledSender):
         while self.open and self.wire.writable and queue and not self.isolation.active:
             entry = queue.first
             written += entry.size
-            if isinstance(entry, BatchEntry):
+            if isinstance(entry, BatchEntry) and self.resumption.noted(entry) is None:
                 first, count = entry.first, entry.count
                 sent = self._transmit_batch(entry.whole, first, count, entry.receipt, entry.priority)
                 if not sent:
@@ -366,7 +381,7 @@ class Sender(SpooledSender):
     def leave_all(self) -> list[Entry]:
         """Give up what the spool does not keep; what it keeps, whether under way or not, is left to whoever
         takes the queue next."""
-        self.spooled.put_back(_take_entries(self._window))
+        self.spooled.put_back(self._take_under_way())
         self.isolation.end()
         return self.spooled.take_loose()
 
@@ -386,9 +401,21 @@ class Sender(SpooledSender):
     def take_all(self) -> list[Entry]:
         """Give up all that waits in memory or is unacknowledged, in order, but for what the far end has
         received."""
-        entries = [*_take_entries(self._window), *self.queue.take_all()]
+        entries = [*self._take_under_way(), *self.queue.take_all()]
         self.isolation.end()
         self.drain()
+        return entries
+
+    def _take_under_way(self) -> list[Entry]:
+        self.resumption.answer_timeout.clear()
+        entries: list[Entry] = []
+        for item, first_id, count, released in self._window.take_all():
+            if released:
+                item.settle(first_id, count)
+            elif isinstance(item, InflightBatch):
+                entries.append(item.entry(first_id, count))
+            else:
+                entries.append(item.entry)
         return entries
 
     def own(self, enough: Callable[[], bool]) -> None:
@@ -420,13 +447,13 @@ class Sender(SpooledSender):
     def _transmit_batch(
         self, batch: Batch, first: int, count: int, receipt: Receipt | None, priority: int
     ) -> int:
-        """Send ``count`` messages of a batch from a place on, of QoS 1 as far as the window allows.
+        """Send ``count`` messages of a batch from a place on, of QoS 1 and 2 as far as the window allows.
 
         Answers how many need not wait.
         """
         wire, window = self.wire, self._window
         if not (batch.qos and wire.max_qos):
-            wire.write_qos_0(batch.part(first, count).at_qos_0())
+            wire.write_qos_0(batch.part(first, count).at_qos(0))
             if batch.qos and receipt is not None:
                 receipt.settle_batch(batch, first, count)
             return count
@@ -434,9 +461,11 @@ class Sender(SpooledSender):
         while sent < count and (room := window.takes_of(batch, first + sent, count - sent)):
             packet_id, number = window.next_ids(room)
             for piece in wire.pieces(batch.part(first + sent, number)):
-                if wire.write_qos_1(piece, packet_id, receipt):
+                if wire.write_identified(piece, packet_id, receipt):
                     window.add_batch(InflightBatch(piece, packet_id, receipt, priority))
                     wire.count_sent(piece.count)
+                    if min(piece.qos, wire.max_qos) == 2:
+                        self.resumption.note_sent(receipt, piece.first_id, packet_id, piece.count)
                 packet_id += piece.count
             sent += number
         return sent
@@ -449,6 +478,11 @@ class Sender(SpooledSender):
                 return False
             if self.resumption.take_up(entry, note):
                 return True
+            if isinstance(entry, BatchEntry):
+                sent = self._transmit_batch(
+                    entry.whole, entry.first, entry.count, entry.receipt, entry.priority
+                )
+                return bool(sent)
         if entry.expires_at is not None and entry.expires_at <= self.driver.now():
             self.wire.drop(1, "expired")
             entry.settle()
@@ -468,7 +502,7 @@ class Sender(SpooledSender):
             self.wire.count_sent(1)
             self._window.add(packet_id, Inflight(entry, size))
             if min(entry.qos, self.wire.max_qos) == 2:
-                self.resumption.note_sent(packet_id, entry)
+                self.resumption.note_sent(entry.receipt, entry.packet_id, packet_id)
         return True
 
     def end_unanswered(self) -> None:
@@ -476,21 +510,9 @@ class Sender(SpooledSender):
         for packet_id, released in self.resumption.answer_timeout.unanswered():
             self.counters[f"{self.name}_unanswered"] += 1
             if released:
-                self._complete(packet_id, 0)
+                self.completed((packet_id,))
             else:
                 self.on_pubrec(packet_id)
-
-
-def _take_entries(window: Window) -> list[Entry]:
-    entries: list[Entry] = []
-    for item, ids in window.take_all():
-        if isinstance(item, InflightBatch):
-            entries += [item.entry(first_id, count) for first_id, count in consecutive(ids)]
-        elif not item.released:
-            entries.append(item.entry)
-        else:
-            item.entry.settle()
-    return entries
 
 
 def total(senders: Iterable[Sender], attribute: str) -> int:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from ildm.core.frames import PUBLISH_QOS_1, id_offset
+from ildm.core.frames import PLAIN, id_offset
 from ildm.core.spool import NEVER, Consumer, Delivery, Stored, Waiting
-from ildm.core.transfer.batch import Batch, batch_of
+from ildm.core.transfer.batch import Batch, batch_of, may_join
 from ildm.core.transfer.queue import Backlog, BatchEntry, Entry
 from ildm.core.transfer.share import Share
 from ildm.mqtt import MqttError, Publish, Version, decode
@@ -131,17 +131,20 @@ class SpooledQueue:
         record, first = stored.record, stored.first
         share = Share(self.custody, consumer, stored.lsn, record.identity, record.again, stored.note)
         frames = record.frames
-        if frames[0] == PUBLISH_QOS_1 and (record.messages > 1 or not frames[id_offset(frames) + 2]):
-            count = record.messages
+        count = record.messages
+        message: Publish | None = None
+        if frames[0] not in PLAIN or (count == 1 and frames[id_offset(frames) + 2]):
+            try:
+                packet = decode(frames, Version.V5)
+                assert isinstance(packet, Publish)
+                message = packet
+            except MqttError as error:
+                self.custody.unreadable(consumer, stored, error)
+                consumer.free(stored.lsn, first, count)
+                return None
+        if message is None or may_join(message):
             batch = batch_of(frames, count) if record.mixed else Batch(frames, count, len(frames) // count)
-            return BatchEntry(batch, share, stored.priority)
-        try:
-            message = decode(frames, Version.V5)
-            assert isinstance(message, Publish)
-        except MqttError as error:
-            self.custody.unreadable(consumer, stored, error)
-            consumer.free(stored.lsn, first, record.messages)
-            return None
+            return BatchEntry(batch.at_qos(stored.qos), share, stored.priority)
         expires_at = None if record.expires == NEVER else self.custody.monotonic(record.expires)
         message.packet_id = first + 1
         return self.make(message, stored.qos, expires_at, share, stored.priority)

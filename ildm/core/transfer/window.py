@@ -17,21 +17,33 @@ SCATTERED = 8
 
 
 class Inflight:
-    """One message without its acknowledgement; ``size`` is that of its frame.
+    """One message without its acknowledgement; ``size`` is that of its frame."""
 
-    It is kept until PUBCOMP: a far end that has forgotten the session after PUBREC may have lost it.
-    """
-
-    __slots__ = ("entry", "released", "size")
+    __slots__ = ("entry", "size")
 
     def __init__(self, entry: Entry, size: int) -> None:
         self.entry = entry
         self.size = size
-        self.released = False  # PUBREC has come, PUBREL was sent
+
+    @property
+    def qos(self) -> int:
+        return self.entry.qos
+
+    @property
+    def receipt(self) -> Receipt | None:
+        return self.entry.receipt
+
+    def place_id(self, packet_id: int) -> int:
+        """The identifier of the message for its receipt."""
+        return self.entry.packet_id
+
+    def settle(self, first_id: int, count: int) -> None:
+        """The message has been disposed of."""
+        self.entry.settle()
 
 
 class InflightBatch:
-    """A batch of QoS 1 of which some messages are without acknowledgement, kept by their identifiers.
+    """A batch of QoS 1 or 2 of which some messages are without acknowledgement, kept by their identifiers.
 
     Args:
         messages: the identifiers in them are those of ``receipt``.
@@ -41,7 +53,6 @@ class InflightBatch:
     """
 
     __slots__ = ("first_id", "left", "messages", "next_id", "priority", "receipt")
-    released = False
 
     def __init__(
         self, messages: Batch, first_id: int, receipt: Receipt | None = None, priority: int = 0
@@ -51,6 +62,10 @@ class InflightBatch:
         self.receipt = receipt
         self.priority = priority
         self.left = messages.count
+
+    @property
+    def qos(self) -> int:
+        return self.messages.qos
 
     @property
     def ids(self) -> range:
@@ -77,6 +92,10 @@ class InflightBatch:
         """The same as what may wait in a queue."""
         return BatchEntry(self.part(first_id, count), self.receipt, self.priority)
 
+    def place_id(self, packet_id: int) -> int:
+        """The identifier of a message for the receipt."""
+        return self.messages.first_id + packet_id - self.first_id
+
     def settle(self, first_id: int, count: int) -> None:
         """Those messages have been disposed of."""
         if self.receipt is not None:
@@ -84,9 +103,13 @@ class InflightBatch:
 
 
 class Window:
-    """Messages under way in the order they were sent; each of a batch stands for itself."""
+    """Messages under way in the order they were sent; each of a batch stands for itself.
 
-    __slots__ = ("_items", "_reserved", "bytes", "last_id", "max_bytes", "size")
+    One of QoS 2 is *released* when PUBREC has come and PUBREL was sent. It is kept until PUBCOMP: a far end
+    that has forgotten the session after PUBREC may have lost it.
+    """
+
+    __slots__ = ("_items", "_released", "_reserved", "bytes", "last_id", "max_bytes", "size")
 
     def __init__(self, size: int, max_bytes: int = 1 << 62) -> None:
         self.size = size
@@ -97,6 +120,7 @@ class Window:
         self.last_id = 0
         """The identifier given last; they count up."""
         self._items: dict[int, Inflight | InflightBatch] = {}
+        self._released: set[int] = set()
         self._reserved: set[int] = set()
 
     def __len__(self) -> int:
@@ -134,15 +158,25 @@ class Window:
         self.bytes += len(batch.messages.frames)
 
     def acknowledged(self, packet_ids: Iterable[int]) -> None:
-        """Messages are done, but for those of QoS 2 whose handshake has gone on; unknown ones are ignored."""
+        """PUBACKs have come: messages are done, but for those that are released; unknown ones are ignored."""
+        if self._released:
+            packet_ids = [i for i in packet_ids if i not in self._released]
+        self._end(packet_ids)
+
+    def completed(self, packet_ids: Sequence[int]) -> None:
+        """PUBCOMPs have come: messages are done; unknown ones are ignored."""
+        self._released.difference_update(packet_ids)
+        self._end(packet_ids)
+
+    def _end(self, packet_ids: Iterable[int]) -> None:
         items = self._items
         if isinstance(packet_ids, range):
-            packet_ids = self._acknowledged_in_order(packet_ids)
+            packet_ids = self._end_in_order(packet_ids)
         batch: InflightBatch | None = None
         first = last = 0  # of the stretch of the batch
         for packet_id in packet_ids:
             item = items.get(packet_id)
-            if item is None or item.released:
+            if item is None:
                 continue
             del items[packet_id]
             if isinstance(item, InflightBatch):
@@ -159,8 +193,8 @@ class Window:
             self._done(batch, first, last)
         self._verify()
 
-    def _acknowledged_in_order(self, packet_ids: range) -> range:
-        """Take what consecutive identifiers acknowledge of runs, all at once; answers the rest."""
+    def _end_in_order(self, packet_ids: range) -> range:
+        """Take what consecutive identifiers end of batches, all at once; answers the rest."""
         items = self._items
         first, end = packet_ids.start, packet_ids.stop
         while first < end:
@@ -195,6 +229,7 @@ class Window:
     def complete(self, packet_id: int) -> None:
         """A message is done, whatever its QoS."""
         item = self._items.pop(packet_id)
+        self._released.discard(packet_id)
         if isinstance(item, InflightBatch):
             self._done(item, packet_id, packet_id)
         else:
@@ -204,14 +239,17 @@ class Window:
 
     def release(self, packet_id: int) -> bool:
         """PUBREC has come; False when there is no such message."""
-        item = self._items.get(packet_id)
-        if isinstance(item, InflightBatch):  # the wrong answer to QoS 1; ended like the handshake it begins
-            item.left -= 1
-            item = self._items[packet_id] = Inflight(item.entry(packet_id, 1), item.bytes_of(packet_id, 1))
-        if item is None:
+        if packet_id not in self._items:
             return False
-        item.released = True
+        self._released.add(packet_id)
         return True
+
+    def is_released(self, packet_id: int) -> bool:
+        return packet_id in self._released
+
+    def take_back(self, packet_id: int) -> None:
+        """A message counts as not released: the far end has forgotten the session."""
+        self._released.discard(packet_id)
 
     def _take_apart(self, batch: InflightBatch) -> None:
         """Keep what is left of a batch on its own, once that is little."""
@@ -221,31 +259,35 @@ class Window:
                     part = batch.part(packet_id, 1)
                     self._items[packet_id] = InflightBatch(part, packet_id, batch.receipt, batch.priority)
 
-    def take_all(self) -> Iterator[tuple[Inflight | InflightBatch, list[int]]]:
-        """Empty the window; answers what was under way, in order, with what is left of each batch."""
-        items, self._items = self._items, {}
+    def take_all(self) -> list[tuple[Inflight | InflightBatch, int, int, bool]]:
+        """Empty the window; answers what was under way as :meth:`stretches`."""
+        found = self.stretches()
+        self._items = {}
+        self._released = set()
         self.bytes = 0
-        for item, group in groupby(items.items(), itemgetter(1)):
-            yield item, [packet_id for packet_id, _ in group]
+        return found
+
+    def stretches(self) -> list[tuple[Inflight | InflightBatch, int, int, bool]]:
+        """What is under way, in order: each message or what is left of a batch without a gap, its first
+        identifier, the number of messages, and whether they are released."""
+        found: list[tuple[Inflight | InflightBatch, int, int, bool]] = []
+        for item, group in groupby(self._items.items(), itemgetter(1)):
+            for released, part in groupby([i for i, _ in group], self.is_released):
+                found += [(item, first_id, count, released) for first_id, count in consecutive(list(part))]
+        return found
 
     def entries(self) -> list[Entry]:
         """What is under way and was not released, in order; it stays in the window."""
-        found: list[Entry] = []
-        for item, group in groupby(self._items.items(), itemgetter(1)):
-            if isinstance(item, InflightBatch):
-                ids = [packet_id for packet_id, _ in group]
-                found += [item.entry(first_id, count) for first_id, count in consecutive(ids)]
-            elif not item.released:
-                found.append(item.entry)
-        return found
+        return [
+            item.entry(first_id, count) if isinstance(item, InflightBatch) else item.entry
+            for item, first_id, count, released in self.stretches()
+            if not released
+        ]
 
     @property
     def unacknowledged_only(self) -> bool:
         """Whoever has sent these messages has no answer to them yet."""
-        receipts = (
-            item.receipt if isinstance(item, InflightBatch) else item.entry.receipt
-            for item in self._items.values()
-        )
+        receipts = (item.receipt for item in self._items.values())
         return all(receipt is not None and not receipt.is_void for receipt in receipts)
 
     def own(self, enough: Callable[[], bool]) -> int:
@@ -269,6 +311,7 @@ class Window:
     def take(self, packet_id: int) -> None:
         """Remove a message that has been, or will be, disposed of otherwise."""
         item = self._items.pop(packet_id)
+        self._released.discard(packet_id)
         if isinstance(item, InflightBatch):
             item.left -= 1
             self.bytes -= item.bytes_of(packet_id, 1)
@@ -290,6 +333,7 @@ class Window:
     def check(self) -> None:
         """Count all again that is counted as it changes. Raises: AssertionError, it was counted wrong."""
         self._verify()
+        assert self._released <= self._items.keys(), "what is released is no longer under way"
         size = 0
         for packet_id, item in self._items.items():
             size += item.bytes_of(packet_id, 1) if isinstance(item, InflightBatch) else item.size
@@ -334,6 +378,13 @@ class Window:
             ids = range(first_id, taken)
         self.last_id = ids[-1]
         return first_id, len(ids)
+
+
+def under_way(entry: Entry, packet_id: int) -> Inflight | InflightBatch:
+    """What waited, as it stands in a window."""
+    if isinstance(entry, BatchEntry):
+        return InflightBatch(entry.batch, packet_id, entry.receipt, entry.priority)
+    return Inflight(entry, entry.size)
 
 
 def consecutive(ids: Sequence[int]) -> Iterator[tuple[int, int]]:

@@ -10,7 +10,9 @@ from ildm.core.frames import frames_to_v311, frames_topic
 from ildm.core.transfer.batch import Batch
 from ildm.core.transfer.disk_gate import DiskGate, Gated
 from ildm.core.transfer.message_ids import SentIds
+from ildm.core.transfer.queue import BatchEntry, Entry
 from ildm.core.transfer.share import Share
+from ildm.core.transfer.window import Inflight, InflightBatch, under_way
 from ildm.mqtt import EncodeError, Property, Publish, Version
 
 if TYPE_CHECKING:
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
     from ildm.core.counters import Counters
     from ildm.core.driver import Driver, Transport
     from ildm.core.transfer.custody import Custody
-    from ildm.core.transfer.queue import Entry
     from ildm.core.transfer.receipt import Receipt
     from ildm.core.transfer.rules import LinkRules
     from ildm.core.transfer.watch import SenderWatch
@@ -236,7 +237,18 @@ class Wire(Gated):
         if self.version is not Version.V5:
             frames = frames_to_v311(passing.frames, size)
             passing = Batch(frames, count, len(frames) // count)
+            if count == 1 and size - passing.size > 2:  # a length of no properties is one byte
+                self.counters[f"{self.name}_properties_dropped"] += 1
         return passing
+
+    def write_again(self, entry: Entry, packet_id: int, dup: bool = True) -> Inflight | InflightBatch | None:
+        """Write a message, or a batch that :meth:`pieces` does not divide, that was under way before; answers
+        what is under way now, None: it was dropped for good."""
+        if isinstance(entry, BatchEntry):
+            written = self.write_identified(entry.batch, packet_id, entry.receipt, dup)
+            return under_way(entry, packet_id) if written else None
+        size = self.send_with_id(entry, packet_id, dup)
+        return Inflight(entry, size) if size else None
 
     def write_qos_0(self, batch: Batch) -> None:
         """Write a batch of QoS 0, but for what is too large or may not pass."""
@@ -251,8 +263,11 @@ class Wire(Gated):
             if not self._flushing:
                 self._flush_soon(len(passing.frames))
 
-    def write_qos_1(self, piece: Batch, first_id: int, receipt: Receipt | None, dup: bool = False) -> bool:
-        """Write one of the :meth:`pieces` with consecutive identifiers; False when it was dropped."""
+    def write_identified(
+        self, piece: Batch, first_id: int, receipt: Receipt | None, dup: bool = False
+    ) -> bool:
+        """Write one of the :meth:`pieces`, of QoS 1 or 2, with consecutive identifiers; False when it was
+        dropped."""
         passing = self._passing(piece)
         if passing is None:
             if receipt is not None:
@@ -262,7 +277,7 @@ class Wire(Gated):
             self._tell_ids(receipt, piece.first_id - 1, piece.count)
         if self.watch is not None:
             self.watch.wrote_run(piece.frames, piece.size, first_id)
-        self.write(passing.with_ids(first_id, dup))
+        self.write(passing.at_qos(self.max_qos).with_ids(first_id, dup))
         return True
 
     def send_with_id(self, entry: Entry, packet_id: int | None, dup: bool = False) -> int:

@@ -341,10 +341,10 @@ def test_a_message_that_a_neighbour_cannot_bear_does_not_end_the_link_for_ever(w
         arrived(session, link, message, *args)
 
     cooperation.message_arrived = judge  # type: ignore[method-assign]
-    users = {Property.USER_PROPERTY: [("a", "b")]}
+    expiry = {Property.MESSAGE_EXPIRY_INTERVAL: 3600}
     publisher = a.client("p", version=Version.V5)
     for i, topic in enumerate([*topics[:10], "poison", *topics[10:]]):
-        publisher.send(Publish(topic=topic, payload=b"x", qos=1, packet_id=i + 1, properties=users))
+        publisher.send(Publish(topic=topic, payload=b"x", qos=1, packet_id=i + 1, properties=expiry))
     world.run(120)
     assert list(dict.fromkeys(b.broker.topics())) == topics
     assert a.node.counters["link_dropped_poison"] == 1

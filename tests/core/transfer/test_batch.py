@@ -118,9 +118,9 @@ def test_a_numbered_batch_forgets_no_place(messages: list[tuple[str, int]]) -> N
 @given(MESSAGES)
 def test_at_qos_0_all_else_is_the_same(messages: list[tuple[str, int]]) -> None:
     batch, _ = made(messages)
-    lower = batch.at_qos_0()
+    lower = batch.at_qos(0)
     assert (lower.frames, lower.count) == (b"".join(frames_of(publishes(messages, 0))), batch.count)
-    assert lower.at_qos_0() is lower
+    assert lower.at_qos(0) is lower
     assert lower.size == (batch.size and len(lower.frames) // lower.count)
 
 
@@ -128,7 +128,7 @@ def test_at_qos_0_all_else_is_the_same(messages: list[tuple[str, int]]) -> None:
 def test_messages_without_identifiers_are_a_batch_like_any(messages: list[tuple[str, int]]) -> None:
     batch = of_version_3(messages)
     assert b"".join(run.frames for run in batch.runs()) == batch.frames
-    assert batch.at_qos_0().frames == b"".join(frames_of(publishes(messages, 0)))
+    assert batch.at_qos(0).frames == b"".join(frames_of(publishes(messages, 0)))
     assert batch.numbered(1).frames == b"".join(frames_of(publishes(messages, 1)))
 
 

@@ -237,7 +237,7 @@ def test_more_than_the_credit_ends_the_session() -> None:
     inbound.settle(20)  # a message of QoS 2 counts until it is released (MQTT 5, 4.9)
     with pytest.raises(ProtocolViolation, match="granted"):
         inbound.take(22, 1, False, 10)
-    inbound.pubrel(20)
+    inbound.released((20,))
     assert inbound.take(22, 1, False, 10)
 
 

@@ -9,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ildm.core.frames import (
+    DUP,
+    PUBLISH_QOS_1,
     Run,
     frames_to_qos_0,
     frames_to_v311,
@@ -19,9 +21,9 @@ from ildm.core.frames import (
     with_ids,
 )
 from ildm.core.local.actions import Action, client_actions
+from ildm.core.transfer.ack_runs import acknowledged_ids
 from ildm.core.transfer.batch import Batch
 from ildm.core.transfer.inbound import Inbound
-from ildm.core.transfer.qos1 import acknowledged_ids
 from ildm.core.transfer.window import consecutive
 from ildm.mqtt import (
     Framer,
@@ -128,14 +130,14 @@ def test_conversions_keep_the_messages_and_number_them_anew(
     assert length is not None
     frames, size = run_to_v5(data, 0, length[1], run)
     assert len(frames) == size * count
-    there = with_ids(frames, size, id_offset(frames), first_id, dup)
+    there = with_ids(frames, size, id_offset(frames), first_id, PUBLISH_QOS_1 | DUP if dup else 0)
     expected = [
         Publish(topic=topic, payload=message.payload, qos=1, packet_id=first_id + i, dup=dup)
         for i, message in enumerate(messages)
     ]
     assert packets(there, Version.V5) == expected
     back = frames_to_v311(there if not dup else frames, size)
-    back = with_ids(back, len(back) // count, id_offset(back), first_id, dup)
+    back = with_ids(back, len(back) // count, id_offset(back), first_id, PUBLISH_QOS_1 | DUP if dup else 0)
     assert packets(back, Version.V311) == expected
     plain, plain_size = frames_to_qos_0(frames, size)
     assert len(plain) == plain_size * count

@@ -220,7 +220,7 @@ def test_qos_2_handshake(world: World) -> None:
     world.run(0)
     assert sink.packets()[1] == PubRel(packet_id=packet_id)
     assert not sender.idle
-    sender.on_pubcomp(packet_id)
+    sender.completed((packet_id,))
     assert sender.idle
     sender.on_pubrec(packet_id)  # unknown now: MQTT 5 says so
     world.run(0)

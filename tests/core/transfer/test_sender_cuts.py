@@ -41,7 +41,7 @@ class Far:
             packet: Any = decode(frame, self.version)
             if isinstance(packet, PubRel):
                 self.answers.append(PubComp(packet_id=packet.packet_id))
-                self.inbound.pubrel(packet.packet_id)
+                self.inbound.released((packet.packet_id,))
                 continue
             assert isinstance(packet, Publish)
             new = True
@@ -64,7 +64,7 @@ class Far:
             if isinstance(packet, PubRec):
                 sender.on_pubrec(packet.packet_id)
             elif isinstance(packet, PubComp):
-                sender.on_pubcomp(packet.packet_id)
+                sender.completed((packet.packet_id,))
 
     def lose(self, bytes_lost: int) -> None:
         self.receive(bytes_lost)

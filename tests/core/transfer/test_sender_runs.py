@@ -236,7 +236,7 @@ def test_a_wrong_answer_ends_only_its_own_message(world: World) -> None:
     sink = opened(sender)
     world.run(0)
     assert [(type(p), p.packet_id) for p in sink.packets()] == [(Publish, 1), (PubRel, 2), (Publish, 3)]
-    sender.on_pubcomp(2)
+    sender.completed((2,))
     sender.acknowledged([1, 3])
     assert sender.idle
 

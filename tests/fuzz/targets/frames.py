@@ -6,6 +6,7 @@ from binascii import crc32
 from collections.abc import Callable, Hashable, Iterable
 
 from ildm.core.frames import (
+    DUP,
     PUBLISH,
     PUBLISH_QOS_1,
     HeaderScanner,
@@ -17,8 +18,8 @@ from ildm.core.frames import (
     with_ids,
 )
 from ildm.core.local.ack_gate import PASSED, GateScanner
+from ildm.core.transfer.ack_runs import PUBACK, acknowledged_ids
 from ildm.core.transfer.batch import Batch
-from ildm.core.transfer.qos1 import PUBACK, acknowledged_ids
 from ildm.mqtt import Framer, MqttError, PacketType, PubAck, Publish, Version, decode, decode_varint
 from tests.fuzz.engine import Known, Target
 from tests.fuzz.mutator import mutate_stream
@@ -153,7 +154,7 @@ def check_conversions(
     else:
         offset = id_offset(joined)
         numbered = with_ids(joined, size, offset, 1)
-        again = with_ids(joined, size, offset, 65_536 - count, dup=True)
+        again = with_ids(joined, size, offset, 65_536 - count, PUBLISH_QOS_1 | DUP)
         for at, packet in enumerate(packets):
             packet.packet_id = at + 1
             assert numbered[at * size : (at + 1) * size] == packet.encode(Version.V5)
