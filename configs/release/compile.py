@@ -42,7 +42,7 @@ HOT = {
     " rules spool_room unanswered waits wills wire write_barrier",
     "ildm/core/host": "peer_session",
     "ildm/core/transfer": "allowance answer_timeout back_pressure batch contention custody disk_gate"
-    " gathering identity inbound message_ids poison_isolation ports qos1 queue receipt resumption router"
+    " gathering identity inbound message_ids poison_isolation ports ack_runs queue receipt resumption router"
     " rules sender sender_state share spooled_queue stamps window wire",
     "ildm/net": "driver history",
     "ildm/net/transport": "arrival reactor slots stream turns",

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ildm.core.frames import LONG_RUN, HeaderScanner, alike
-from ildm.core.transfer.ack_runs import PUBACK, acknowledged_ids
+from ildm.core.transfer.ack_runs import PUBACK, PUBREC, acknowledged_ids
 from ildm.mqtt import PacketType, Version, decode_varint
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from ildm.core.counters import Counters
     from ildm.core.driver import Driver
 
+TAKEN = bytes((PUBACK, PUBREC))
+"""Acknowledgements by which the broker has taken messages."""
 PASSED = 0x100
 """Added to the first byte of a packet which the client has got already, at least in part."""
 PACKET_IDS = 65_535
@@ -94,12 +96,12 @@ class GateScanner(HeaderScanner):
         wanted = self.wanted
         while pos < end_of_data:
             first = data[pos]
-            if first == PUBACK and start <= pos and not wanted[PUBACK]:
-                ids, end = acknowledged_ids(data, pos, self.version)
+            if first in TAKEN and start <= pos and not wanted[first]:
+                ids, end = acknowledged_ids(data, pos, self.version, first)
                 if ids:
                     if pos > start:
                         pieces.append((0, data[start:pos], ()))
-                    pieces.append((PUBACK, data[pos:end], ids))
+                    pieces.append((first, data[pos:end], ids))
                     start = pos = end
                     continue
             header_end = pos + 2

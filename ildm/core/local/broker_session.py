@@ -8,6 +8,7 @@ from ildm.api import Role, Source, Unreachable
 from ildm.core.local.ack_gate import PASSED, Answer, GateScanner
 from ildm.core.local.aliases import TopicAliases
 from ildm.core.session import BaseSession
+from ildm.core.transfer.ack_runs import PUBACK
 from ildm.mqtt import (
     CANNOT_SERVE,
     ConnAck,
@@ -283,7 +284,7 @@ class BrokerSession(BaseSession):
         publishing, acks = self._publishing, self._acks
         if len(data) == 4 and data[:2] == b"\x40\x02" and scanner.between_frames and not scanner.wanted[0x40]:
             # the one PUBACK that a client awaits who sends message by message
-            publishing.answered(((data[2] << 8) | data[3],))
+            publishing.answered(((data[2] << 8) | data[3],), 1)
             if acks.passes(data, 1):
                 self.paired.write(data)
             self._watched()
@@ -292,7 +293,7 @@ class BrokerSession(BaseSession):
         out = self._wire.relaying = []
         for first, piece, ids in pieces:
             if ids:
-                publishing.answered(ids)
+                publishing.answered(ids, 1 if first == PUBACK else 2)
                 passes = acks.passes(piece, len(ids))
             elif first:
                 passing = self._arrived(piece, deferrable=first < PASSED)

@@ -258,12 +258,12 @@ class Publishing:
         """The broker has not answered all from which the node learns what it has: messages, subscriptions."""
         return (self._pending is not None and len(self._pending) > 0) or bool(self.unanswered)
 
-    def answered(self, ids: Sequence[int]) -> None:
-        """The broker has taken messages."""
+    def answered(self, ids: Sequence[int], qos: int) -> None:
+        """The broker has taken messages of this QoS."""
         if self.unanswered is None:
             self._acks.bound_by_all()
         else:
-            self._transfer_all(self.unanswered.taken(ids))
+            self._transfer_all(self.unanswered.taken(ids, qos))
 
     def answered_one(self, answer: PubAck | PubRec) -> None:
         """The broker has taken or refused one message."""

@@ -186,14 +186,14 @@ class Unanswered:
 
     # what is answered -------------------------------------------------------------------------
 
-    def taken(self, ids: Sequence[int]) -> Iterator[Taken | UnansweredMessage]:
-        """The broker has taken messages: those whose turn it is now, in order."""
+    def taken(self, ids: Sequence[int], qos: int) -> Iterator[Taken | UnansweredMessage]:
+        """The broker has taken messages of this QoS: those whose turn it is now, in order."""
         pos = 0
         while pos < len(ids):
-            runs = self._qos1
+            runs = self._qos1 if qos == 1 else self._qos2
             run = runs[0] if runs else None
             if run is None or run.ids[run.done] != ids[pos]:
-                yield from self.answer(ids[pos], 1, taken=True) or ()
+                yield from self.answer(ids[pos], qos, taken=True) or ()
                 pos += 1
                 continue
             first = run.done

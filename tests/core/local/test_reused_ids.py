@@ -132,7 +132,7 @@ def test_an_answer_is_for_the_qos_it_belongs_to() -> None:
     assert [each[0] for each in unanswered.answer(1, 1, taken=True) or ()] == [first]
     assert not unanswered
     unanswered.add(second, None, 10)  # RabbitMQ makes QoS 1 of it
-    assert [each[0] for each in unanswered.taken([1])] == [second]
+    assert [each[0] for each in unanswered.taken([1], 1)] == [second]
 
 
 class Dropping(Filter):

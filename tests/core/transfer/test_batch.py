@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ildm.core.frames import frames_topic, publish_run, run_to_v5
+from ildm.core.frames import frames_to_v311, frames_topic, id_offset, publish_run, run_to_v5
 from ildm.core.transfer.batch import Batch, batch_of
 from ildm.core.transfer.queue import BatchEntry
-from ildm.mqtt import PubAck, Publish, Version, decode, frame_bounds
+from ildm.mqtt import (
+    Properties,
+    Property,
+    PubAck,
+    Publish,
+    PubRec,
+    Version,
+    decode,
+    frame_bounds,
+)
 
 SIZES = st.sampled_from([0, 1, 2, 119, 120, 121, 122, 123, 300])
 """Payloads on both sides of where a frame gets a longer header."""
@@ -19,13 +29,18 @@ MESSAGES = st.lists(st.tuples(st.sampled_from(["t", "u", "u/v", "x" * 130]), SIZ
 IDS = st.sampled_from([0, 1, 255, 256, 4711, 65_000])
 
 
-def publishes(messages: list[tuple[str, int]], qos: int, first_id: int = 1) -> list[Publish]:
+USERS: Properties = {Property.CONTENT_TYPE: "text/plain", Property.USER_PROPERTY: [("a", "b" * 200)]}
+
+
+def publishes(messages: list[tuple[str, int]], qos: int, first_id: int = 1, every: int = 0) -> list[Publish]:
+    """``every``: one in so many has properties."""
     return [
         Publish(
             topic=topic,
             payload=bytes((n,)) * size,
             qos=qos,
             packet_id=(first_id + n) % 65536 or 1 if qos else None,
+            properties=USERS if every and n % every == 0 else {},
         )
         for n, (topic, size) in enumerate(messages)
     ]
@@ -38,6 +53,11 @@ def frames_of(messages: list[Publish]) -> list[bytes]:
 def made(messages: list[tuple[str, int]], qos: int = 1, first_id: int = 1) -> tuple[Batch, list[bytes]]:
     frames = frames_of(publishes(messages, qos, first_id))
     return batch_of(b"".join(frames), len(frames)), frames
+
+
+def with_properties(messages: list[tuple[str, int]], qos: int, every: int) -> tuple[Batch, list[Publish]]:
+    sent = publishes(messages, qos, every=every)
+    return batch_of(b"".join(frames_of(sent)), len(sent)), sent
 
 
 def of_version_3(messages: list[tuple[str, int]]) -> Batch:
@@ -55,7 +75,7 @@ def of_version_3(messages: list[tuple[str, int]]) -> Batch:
     return batch_of(joined, len(messages))
 
 
-@given(MESSAGES, st.sampled_from([0, 1]), st.data())
+@given(MESSAGES, st.sampled_from([0, 1, 2]), st.data())
 def test_a_part_is_the_same_messages(messages: list[tuple[str, int]], qos: int, data: st.DataObject) -> None:
     batch, frames = made(messages, qos)
     assert (batch.count, batch.qos, batch.largest) == (len(frames), qos, max(map(len, frames)))
@@ -75,7 +95,7 @@ def test_as_many_fit_as_their_sizes_say(messages: list[tuple[str, int]], size: i
     assert batch.fitting(size) == sum(end <= size for end in ends)
 
 
-@given(MESSAGES, st.sampled_from([0, 1]))
+@given(MESSAGES, st.sampled_from([0, 1, 2]))
 def test_runs_are_of_one_topic_and_one_size(messages: list[tuple[str, int]], qos: int) -> None:
     batch, frames = made(messages, qos)
     runs = batch.runs()
@@ -88,17 +108,18 @@ def test_runs_are_of_one_topic_and_one_size(messages: list[tuple[str, int]], qos
     assert (len(runs) == 1) is (batch.size > 0)
 
 
-@given(MESSAGES, IDS, st.booleans())
+@given(MESSAGES, st.sampled_from([1, 2]), IDS, st.booleans())
 def test_identifiers_are_those_of_messages_encoded_with_them(
-    messages: list[tuple[str, int]], first_id: int, dup: bool
+    messages: list[tuple[str, int]], qos: int, first_id: int, dup: bool
 ) -> None:
-    batch, frames = made(messages, first_id=first_id)
+    batch, frames = made(messages, qos, first_id)
     ids = [packet.packet_id for packet in map(decode, frames, itertools.repeat(Version.V5))]  # type: ignore[union-attr]
     assert (list(batch.ids()), batch.first_id) == (ids, ids[0])
     acknowledged, answers = batch.acknowledgements()
     assert list(acknowledged) == ids
-    assert answers == b"".join(PubAck(packet_id=packet_id).encode(Version.V5) for packet_id in ids)
-    expected = publishes(messages, 1, 300)
+    answer = PubAck if qos == 1 else PubRec
+    assert answers == b"".join(answer(packet_id=packet_id).encode(Version.V5) for packet_id in ids)
+    expected = publishes(messages, qos, 300)
     assert batch.numbered(300).frames == b"".join(frames_of(expected))
     for message in expected:
         message.dup = dup
@@ -122,6 +143,58 @@ def test_at_qos_0_all_else_is_the_same(messages: list[tuple[str, int]]) -> None:
     assert (lower.frames, lower.count) == (b"".join(frames_of(publishes(messages, 0))), batch.count)
     assert lower.at_qos(0) is lower
     assert lower.size == (batch.size and len(lower.frames) // lower.count)
+
+
+@given(MESSAGES)
+def test_at_qos_1_messages_of_qos_2_keep_their_identifiers(messages: list[tuple[str, int]]) -> None:
+    batch, _ = made(messages, 2)
+    lower = batch.at_qos(1)
+    assert (lower.frames, lower.size) == (b"".join(frames_of(publishes(messages, 1))), batch.size)
+    assert (batch.at_qos(2), lower.at_qos(2)) == (batch, lower)
+    assert batch.at_qos(0).frames == b"".join(frames_of(publishes(messages, 0)))
+
+
+@given(MESSAGES, st.sampled_from([0, 1, 2]), st.integers(1, 3))
+def test_a_message_with_properties_is_a_run_of_its_own(
+    messages: list[tuple[str, int]], qos: int, every: int
+) -> None:
+    batch, sent = with_properties(messages, qos, every)
+    runs = batch.runs()
+    assert b"".join(run.frames for run in runs) == batch.frames
+    place = 0
+    for run in runs:
+        assert run.count == 1 or not any(message.properties for message in sent[place : place + run.count])
+        assert run.size * run.count == len(run.frames)
+        place += run.count
+
+
+@given(MESSAGES, st.sampled_from([0, 1, 2]), st.integers(1, 3))
+def test_properties_go_with_a_lower_qos_and_end_with_mqtt_3(
+    messages: list[tuple[str, int]], qos: int, every: int
+) -> None:
+    batch, sent = with_properties(messages, qos, every)
+    lower = batch.at_qos(0)
+    assert lower.frames == b"".join(frames_of(publishes(messages, 0, every=every)))
+    old = b"".join(frames_to_v311(run.frames, run.size) for run in batch.runs())
+    without = [
+        replace(message, properties={}, packet_id=None if message.packet_id is None else 1)
+        for message in sent
+    ]
+    expected = b"".join(message.encode(Version.V311) for message in without)
+    if qos:  # the packet identifiers are 0 then
+        found = split(old)
+        assert [len(frame) for frame in found] == [len(frame) for frame in split(expected)]
+        old = b"".join(one[:at] + b"\0\1" + one[at + 2 :] for one in found for at in [id_offset(one)])
+    assert old == expected
+
+
+def split(frames: bytes) -> list[bytes]:
+    found, pos = [], 0
+    while pos < len(frames):
+        end = frame_bounds(frames, pos)[1]
+        found.append(frames[pos:end])
+        pos = end
+    return found
 
 
 @given(MESSAGES)

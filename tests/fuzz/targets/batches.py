@@ -109,7 +109,7 @@ def check_parts(batch: Batch, packets: list[Publish], frames: list[bytes], chanc
     assert sum(map(len, frames[first : first + fitting])) <= size
     assert first + fitting == count or sum(map(len, frames[first : first + fitting + 1])) > size
     plain = [Publish(topic=packet.topic, payload=packet.payload).encode(Version.V5) for packet in packets]
-    assert split(batch.at_qos_0().frames) == plain
+    assert split(batch.at_qos(0).frames) == plain
 
 
 def check_identifiers(batch: Batch, packets: list[Publish], frames: list[bytes], chance: Random) -> None:

@@ -55,7 +55,8 @@ class Client(Target):
                 case.stream
             ):  # how much of its answers it still gets depends on when it is answered
                 one, other = one[: len(other)], other[: len(one)]
-            same("client", one, other)
+            # answers to a run wait together for those that one of them has overtaken
+            (same_but_late if reused else same)("client", one, other)
         elif not first["ended"]:
             same_but_late("client", first["client"], second["client"])
         if not reused:

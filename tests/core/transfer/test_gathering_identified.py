@@ -1,4 +1,4 @@
-"""Messages of QoS 1 on many topics in one chunk: one record, and what becomes of each is as if alone."""
+"""A chunk of messages of QoS 1 and 2 on many topics: one record, and what becomes of each is as if alone."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import itertools
 import pytest
 
 from ildm.config import Address
-from ildm.mqtt import Publish, Subscribe, Subscription, Version
+from ildm.mqtt import Properties, Property, Publish, PubRel, Subscribe, Subscription, Version
+from ildm.testing.virtual.client import MiniClient
 from ildm.testing.virtual.world import World
 from tests.support.memory_spool import MemorySpool, reborn, spool
 from tests.support.site import Site, row
@@ -15,14 +16,20 @@ from tests.support.site import Site, row
 COUNT = 40
 
 
-def chunk(prefixes: list[str], version: Version = Version.V311) -> tuple[bytes, list[bytes]]:
-    """Topics in turn, lengths on both sides of 128 bytes."""
+USERS: Properties = {Property.CONTENT_TYPE: "text/plain", Property.USER_PROPERTY: [("a", "b")]}
+
+
+def chunk(
+    prefixes: list[str], version: Version = Version.V311, qos: int = 1, properties: Properties | None = None
+) -> tuple[bytes, list[bytes]]:
+    """Topics in turn, lengths on both sides of 128 bytes; every other message has the properties."""
     sent = [
         Publish(
             topic=f"{prefixes[n % len(prefixes)]}/{n % 7}",
             payload=b"%04d" % n + bytes(n % 5 * 40),
-            qos=1,
+            qos=qos,
             packet_id=n + 1,
+            properties=properties or {} if n % 2 else {},
         )
         for n in range(COUNT)
     ]
@@ -52,19 +59,64 @@ def injected(site: Site) -> list[bytes]:
     return [packet.payload for name, packet in site.broker.published if name.startswith("ildm-")]
 
 
-@pytest.mark.parametrize("version", [Version.V311, Version.V5])
-def test_a_chunk_is_one_record(version: Version) -> None:
+KINDS = [
+    (Version.V311, 1, None),
+    (Version.V5, 1, None),
+    (Version.V5, 1, USERS),
+    (Version.V311, 2, None),
+    (Version.V5, 2, USERS),
+]
+
+
+def release(client: MiniClient, count: int = COUNT) -> None:
+    """PUBREL of all; raw messages are not the client's to release."""
+    client.transport.write(b"".join(PubRel(packet_id=n + 1).encode(client.version) for n in range(count)))
+
+
+@pytest.mark.parametrize(("version", "qos", "properties"), KINDS)
+def test_a_chunk_is_one_record(version: Version, qos: int, properties: Properties | None) -> None:
     world, (a, b) = sites("ab")
-    wants(world, b, "m/#")
+    wants(world, b, "m/#", qos=2)
     client = a.client("p", version=version)
-    data, payloads = chunk(["m"], version=version)
-    before = spool(a).last
+    data, payloads = chunk(["m"], version, qos, properties)
+    before = spool(a).last, spool(b).last
     client.transport.write(data)
+    world.run(1)
+    if qos == 2:
+        release(client)
     world.run(2)
     assert injected(b) == payloads
-    assert spool(a).last == before + 1
+    notes = 2 * COUNT if qos == 2 else 0  # how far each handshake with the broker is
+    assert (spool(a).last, spool(b).last) == (before[0] + 1, before[1] + 1 + notes)
     assert a.node.links.idle
     assert spool(a).bytes == spool(b).bytes == 0
+    came = [packet for name, packet in b.broker.published if name.startswith("ildm-")]
+    assert {packet.qos for packet in came} == {qos}
+    if b.node.injector.version is Version.V5:
+        assert [packet.properties for packet in came] == [
+            (properties or {}) if n % 2 else {} for n in range(COUNT)
+        ]
+
+
+@pytest.mark.parametrize("moment", [0.0, 0.005, 0.012, 0.018, 0.024, 0.031, 0.05])
+@pytest.mark.parametrize("cut", ["link", "near", "far"])
+def test_a_chunk_of_qos_2_comes_once_whatever_is_cut(moment: float, cut: str) -> None:
+    """A link that ends, or a node that dies, amid the handshakes of a chunk."""
+    world, (a, b) = sites("ab")
+    wants(world, b, "m/#", qos=2)
+    client = a.client("p", version=Version.V5)
+    data, payloads = chunk(["m"], Version.V5, 2, USERS)
+    client.transport.write(data)
+    world.run(moment)
+    if cut == "link":
+        a.node.links.links["b"].open_sessions[0].abort()
+    else:
+        reborn(a if cut == "near" else b, "b" if cut == "near" else "a")
+    world.run(60)
+    came = injected(b)
+    assert len(came) == len(set(came))
+    if cut != "near":
+        assert sorted(came) == sorted(payloads)
 
 
 def test_topics_that_go_different_ways_are_records_of_their_own() -> None:
