@@ -189,7 +189,8 @@ class Cooperation:
         link.subtree.rerouted()
         if self.parts.memory is not None:
             self.parts.memory.joined(link)
-        link.resume()
+        if link.active:
+            link.resume()
 
     def synchronized(self, link: NeighborLink) -> None:
         """All interest has been repeated to a neighbour."""

@@ -286,8 +286,12 @@ class TreeMembership(Membership):
         """Nodes are behind other links than before: the messages that wait for them there are rerouted."""
         for link in self.links.values():
             here = behind.get(link.node_id)
-            if here is None or not link.kept or not link.in_cooperation:
-                continue  # it keeps all until it is part of the tree again, or leaves
+            if not link.kept or not link.in_cooperation:
+                continue
+            if here is None:
+                if link.connected or self.topology.reaches(link.node_id):
+                    continue  # it keeps all until it is part of the tree again, or leaves
+                here = set()  # the neighbour has ended, and nobody knows for how long
             others = (nodes for first, nodes in behind.items() if first != link.node_id)
             moved = link.subtree.nodes & set().union(*others)
             if link.state is LinkState.ACTIVE and link.idle and not link.subtree.reroute_pending:

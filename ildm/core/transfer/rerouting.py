@@ -17,6 +17,8 @@ a link in the tree; of the    as soon as the tree is at rest; until then nothing
 nodes behind it some are      under way goes on, too: nobody knows whether the neighbour has it, or had it
 behind another by now         while it still gave it to those nodes, so it is rerouted even if that
                               acknowledges it meanwhile, and stays in the spool for that
+a link whose neighbour is     the same, for the nodes behind it that are reached otherwise. The neighbour
+gone                          gets the rerouted messages when it is back
 an earlier life, of no link   when there is a path to the node
 ============================= ===========================================================================
 
@@ -241,7 +243,7 @@ class Rerouting(Generic[OneLink]):
         """Reroute a page of a link's messages, once the tree is at rest; whether there is more that may go at
         once."""
         assert self.custody is not None
-        if not link.active:
+        if not link.active and not self.at_rest(link):
             return False
         patient = self.driver.now() - max(pending.since, link.joined_at) < PATIENCE * self.pause
         if pending.mark is None:

@@ -72,6 +72,37 @@ def test_a_tree_that_changes_parts_a_batch_by_where_its_topics_are_wanted(world:
     assert [dropped(site) for site in (a, b, c, d)] == [{}, {}, {}, {}]
 
 
+@pytest.mark.parametrize("silent", [False, True])
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("algorithm", ["pf", "sf"])
+def test_a_neighbour_that_is_gone_keeps_nothing_from_those_behind_it(
+    world: World, algorithm: str, again: bool, silent: bool
+) -> None:
+    """Nobody knows whether it comes back. ``again``: the node that has the messages is killed meanwhile."""
+    a, b, c, d = ring(world, "abcd", algorithm, link=WINDOW)
+    for site in (b, c, d):
+        site.subscriber("#", qos=1)
+    world.run(2)
+    publisher = a.client("p")
+    b.kill(silent)
+    for first in range(0, 120, 20):
+        send(publisher, first, 20)
+    assert mixed_shares(a, "link/b/0")
+    if again:
+        reborn(a)
+    world.run(60)
+    for site in (c, d):
+        assert sorted(numbers(site)) == list(range(120))
+    assert dropped(a) == {}
+    b.spool = spool(b).next_life()
+    b.start(("a",))
+    world.run(60)
+    assert sorted(numbers(b)) == list(range(120))
+    for site in (c, d):
+        assert sorted(numbers(site)) == list(range(120))
+    assert spool(a).bytes == 0
+
+
 @pytest.mark.parametrize("dark", [True, False])
 @pytest.mark.parametrize("algorithm", ["pf", "sf"])
 def test_without_a_spool_batches_go_by_the_spare_link_too(world: World, algorithm: str, dark: bool) -> None:
