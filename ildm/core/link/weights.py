@@ -138,7 +138,7 @@ class Weights:
     def _tick(self) -> None:
         period = min(self.config.keep_alive, self.config.weight_hold / SAMPLED)
         self._timer = self.driver.call_later(period, self._tick)
-        for link in self.links.values():
+        for link in list(self.links.values()):  # a ping may find that a session has ended
             if link.control is not None and self.node < link.node_id:
                 if link.round_trip.pending:
                     self._due[link] = None
