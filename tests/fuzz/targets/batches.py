@@ -10,8 +10,8 @@ from collections.abc import Hashable, Iterator
 from random import Random
 
 from ildm.core.transfer.batch import Batch, batch_of
+from ildm.core.transfer.inbound import Inbound
 from ildm.core.transfer.queue import Backlog, BatchEntry
-from ildm.core.transfer.receipt import Receipt
 from ildm.core.transfer.window import InflightBatch, Window
 from ildm.mqtt import MqttError, PubAck, Publish, Version, decode
 from tests.fuzz.engine import Known
@@ -20,20 +20,6 @@ from tests.fuzz.streams import split
 MOST = 200
 """Messages of a batch; more say nothing new."""
 LAST_ID = 65_535
-
-
-class Told(Receipt):
-    """Keeps the frames that it is told have been disposed of."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.frames: list[bytes] = []
-
-    def settle(self, packet_id: int) -> None:
-        raise AssertionError("a message of a batch is settled as if it were none")
-
-    def settle_batch(self, batch: Batch, first: int, count: int) -> None:
-        self.frames += split(batch.part(first, count).frames)
 
 
 def check_batches(stream: bytes, found: set[Hashable], known: Known) -> None:
@@ -133,12 +119,17 @@ def check_identifiers(batch: Batch, packets: list[Publish], frames: list[bytes],
 
 def check_window(batch: Batch, frames: list[bytes], chance: Random) -> None:
     """However the acknowledgements of a batch come, each message is disposed of once."""
-    window, told = Window(LAST_ID), Told()
+    batch = batch.numbered(1)
+    frames = split(batch.frames)
+    answers: list[bytes] = []
+    inbound = Inbound(LAST_ID, len(batch.frames), answers.append)
+    inbound.take_batch(batch)
+    window = Window(LAST_ID)
     first_id = chance.randint(1, LAST_ID + 1 - len(frames))
     place = 0
     while place < len(frames):
         count = chance.randint(1, len(frames) - place)
-        window.add_batch(InflightBatch(batch.part(place, count), first_id + place, told))
+        window.add_batch(InflightBatch(batch.part(place, count), first_id + place, inbound.receipt))
         place += count
     ids = list(range(first_id, first_id + len(frames)))
     if chance.random() < 0.5:
@@ -150,7 +141,9 @@ def check_window(batch: Batch, frames: list[bytes], chance: Random) -> None:
         window.acknowledged(range(some[0], some[-1] + 1) if in_order else some)
         window.check()
         left = b"".join(entry.batch.frames for entry in window.entries() if isinstance(entry, BatchEntry))
-        assert sorted(split(left) + told.frames) == sorted(frames)
+        answered = [frames[(answer[2] << 8 | answer[3]) - 1] for answer in split(b"".join(answers))]
+        assert sorted(split(left) + answered) == sorted(frames)
+        inbound.check()
     assert (len(window), window.bytes) == (0, 0)
 
 
