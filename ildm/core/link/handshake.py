@@ -6,12 +6,15 @@ acceptor CONNACK with its own. The secret itself never travels, and whoever mere
 nothing to try guesses on. Who makes a node connect to it does get a proof; that a guess on it costs much
 work, and that secrets are long, is what then protects the link.
 
-A proof is an HMAC-SHA-256 over the role and all that was said before, byte by byte. That holds the nonces, so
-neither a recorded proof nor one's own is worth anything, and it holds every fact of the hellos. The
-acceptor's proof are the last bytes of its CONNACK and covers all bytes before them. In protocol 2 a proof
-covers only the role, both nonces and both identifiers. Somebody between two nodes could try to make them talk
-protocol 2. The dialer's nonce therefore bears a mark (:func:`~ildm.core.link.hello.marked`), and the acceptor
-knows what it has said itself: it refuses the kind ``downgrade`` of a handshake.
+A proof is an HMAC-SHA-256 over the role and every byte of the handshake before it. These bytes hold both
+nonces, so a recorded proof is worth nothing. They hold all facts of the hellos, so nobody can change one. The
+proof of the acceptor stands at the end of CONNACK and covers the bytes of CONNACK before it.
+
+A proof of protocol 2 covers the role, both nonces and both identifiers alone. Somebody between two nodes may
+take away what protocol 3 has brought, so that they talk protocol 2. The nonce of a dialer that has protocol 3
+bears a mark (:func:`~ildm.core.link.hello.marked`). An acceptor that finds the mark without the range of
+versions refuses the handshake as a ``downgrade``. Both ends also refuse an agreement that differs from the
+one before the proofs.
 
 Both halves are machines without a socket: packets go in, bytes to send and at last an outcome come out.
 
