@@ -7,6 +7,7 @@
 ``python -m ildm_bench.micro.relay``             relay throughput and CPU against direct and HAProxy
 ``python -m ildm_bench.micro.link``              one link between brokers that only count
 ``... relay --traffic KIND``, ``... link --traffic`` kinds of traffic at fixed rates and flat out, latencies
+``python -m ildm_bench.micro.link_bytes``        bytes between two sites: compressed or not, and a bridge
 ``python -m ildm_bench.micro.processes``         several nodes on one port before one broker
 ``python -m ildm_bench.micro.owner``             clients in several processes, links in one
 ``python -m ildm_bench.micro.keys``              many keys of one node: to enter, to keep, to take out
