@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ildm.admin.view import Row
+from ildm.core.link.chunks import codecs
 from ildm.testing.live.node import NodeProcess
 from ildm.testing.live.ports import free_port
 from tests.net.transport.client import connected
@@ -47,6 +48,26 @@ def test_messages_cross_between_nodes_with_certificates(
     a = start_node("site-a", "pf", link=link(None, pki.node("site-a"), to, secret=secret, sessions=2))
     crosses(a, b)
     assert neighbor(a)["address"] == to
+
+
+@pytest.mark.parametrize(
+    ("compression", "codec"),
+    [
+        ({"compression": "auto"}, None),
+        ({"compression": "auto", "compression_encrypted": True}, codecs()[0]),
+        ({"compression": "deflate"}, "deflate"),
+    ],
+)
+def test_a_link_over_tls_is_compressed_only_where_somebody_says_so(
+    start_node: StartNode, pki: Pki, compression: dict[str, Any], codec: str | None
+) -> None:
+    port = free_port()
+    b = start_node("site-b", "pf", link=link(port, pki.node("site-b"), **compression))
+    to = f"mqtts://127.0.0.1:{port}"
+    a = start_node("site-a", "pf", link=link(None, pki.node("site-a"), to, **compression))
+    crosses(a, b)
+    found = neighbor(a)["compression"]
+    assert (None if found is None else found["codec"]) == codec
 
 
 def test_a_certificate_for_another_node_is_refused_by_either_side(start_node: StartNode, pki: Pki) -> None:
