@@ -87,6 +87,8 @@ class CrossingRule(FilterRule):
     def _denied_without_qos(self) -> Self:
         if self.deny is not None and "qos" in self.model_fields_set:
             raise ValueError("what is denied has no qos")
+        if self.deny is not None and "compress" in self.model_fields_set:
+            raise ValueError("what is denied is not compressed")
         return self
 
 
@@ -102,6 +104,10 @@ class SiteRule(CrossingRule):
     def remote(self) -> str:
         return ""
 
+    @property
+    def compress(self) -> bool:
+        return True
+
 
 class TopicRule(CrossingRule):
     """Whether messages on some topics may cross a link, in which direction, and under which name."""
@@ -112,6 +118,8 @@ class TopicRule(CrossingRule):
     """How the topics begin at this site: whole levels, with the ``/`` at the end."""
     remote: str = ""
     """How they begin at the neighbour."""
+    compress: bool = True
+    """false: a link that is compressed carries these messages, and what goes with them, as they are."""
 
     @field_validator("local", "remote")
     @classmethod

@@ -95,6 +95,7 @@ class CompressedTransport:
         "_last_minute",
         "_pays",
         "_reading",
+        "_stores",
         "_transport",
         "_waits",
         "codec",
@@ -122,6 +123,7 @@ class CompressedTransport:
         self._go_on = go_on
         self._reading = reading
         """The session takes what comes."""
+        self._stores = False
         self._waits = False
 
     # sending ----------------------------------------------------------------------------------
@@ -129,9 +131,13 @@ class CompressedTransport:
     def write(self, data: bytes) -> None:
         if not data:
             return
-        coded = self._compressor.chunks(data, self._pays())
+        coded = self._compressor.chunks(data, not self._stores and self._pays())
         self._count("out", len(data), len(coded))
         self._transport.write(coded)
+
+    def store(self, stores: bool) -> None:
+        """Whether what is written from now on enters no context."""
+        self._stores = stores
 
     def _count(self, direction: str, plain: int, coded: int) -> None:
         self._counters[f"link_plain_bytes_{direction}"] += plain

@@ -550,6 +550,8 @@ class LinkSession(BaseSession):
             window_bytes=self._window_bytes(link),
             max_packet_size=self._agreed.packet_size,
         )
+        if self._coded is not None:
+            self.sender.wire.store = self._coded.store
         self.sender.wire.set_flowing(self.writable)
 
     def _window_bytes(self, link: NeighborLink) -> int:

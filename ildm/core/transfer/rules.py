@@ -52,6 +52,8 @@ class Rule(Protocol):
     def local(self) -> str: ...
     @property
     def remote(self) -> str: ...
+    @property
+    def compress(self) -> bool: ...
 
 
 class Term(NamedTuple):
@@ -67,6 +69,7 @@ class Term(NamedTuple):
     image_prefix: str
     rule: int = 0
     """Place of its rule among all."""
+    compress: bool = True
 
     def matches(self, name: str) -> bool:
         return _below(name, self.source_prefix) and topic_matches(self.source, name)
@@ -101,6 +104,8 @@ class RuleVerdict(NamedTuple):
     qos: int
     topic: bytes
     changed: bool
+    compress: bool
+    """They may be part of a compressed stream."""
 
 
 class Hits:
@@ -180,7 +185,7 @@ class Side:
         encoded = image.encode()
         if not term.allows or image.startswith("$") or len(encoded) > MAX_TOPIC:
             return None, term.rule
-        return RuleVerdict(image, term.qos, encoded, image != name), term.rule
+        return RuleVerdict(image, term.qos, encoded, image != name, term.compress), term.rule
 
     def sources(self, topic_filter: str) -> dict[str, int]:
         """Filters, with their QoS at most, of all names whose images a filter matches; of some more, where
@@ -325,7 +330,8 @@ def _terms(rules: Sequence[Rule], direction: str) -> list[Term]:
         prefixes = rule.local, rule.remote
         source, image = prefixes if direction == "out" else prefixes[::-1]
         found += [
-            Term(rule.allows, rule.qos, source + f, source, image + f, image, place) for f in rule.filters
+            Term(rule.allows, rule.qos, source + f, source, image + f, image, place, rule.compress)
+            for f in rule.filters
         ]
     return found
 

@@ -48,6 +48,7 @@ class Wire(Gated):
         "_out",
         "_sent_ids",
         "_still_valid",
+        "_stores",
         "counters",
         "delay",
         "driver",
@@ -59,6 +60,7 @@ class Wire(Gated):
         "rules",
         "sent",
         "sent_counter",
+        "store",
         "transport",
         "unread",
         "version",
@@ -98,6 +100,9 @@ class Wire(Gated):
         self.retain_available = True
         self.rules: LinkRules | None = None
         """What may cross to the neighbour, and under which name; None: all, as it is."""
+        self.store: Callable[[bool], None] | None = None
+        """Has a compressed connection leave what is written as it is from now on, or compress it again."""
+        self._stores = False
         self.watch: SenderWatch | None = None
         """Told of what is written, by the names of this site; None: nobody looks."""
         self.sent = 0
@@ -134,6 +139,8 @@ class Wire(Gated):
     ) -> None:
         """Use a new connection; the arguments are what its far end allows."""
         self.transport = transport
+        self.store = None
+        self._stores = False
         self.version = version
         self.max_packet_size = max_packet_size
         self.max_qos = max_qos
@@ -147,6 +154,7 @@ class Wire(Gated):
     def detach(self) -> None:
         """The connection is gone."""
         self.transport = None
+        self.store = None
         self._forget()
 
     def _forget(self) -> None:
@@ -229,7 +237,9 @@ class Wire(Gated):
             if ruled is None:
                 self.drop(count, "rules")
                 return None
-            _, frames, size = ruled
+            verdict, frames, size = ruled
+            if not verdict.compress:
+                self._store()
             passing = Batch(frames, count, size)
         if size > self.max_packet_size:  # asked here, as what waited may be older than the connection
             self.drop(count, "too_large")
@@ -290,6 +300,8 @@ class Wire(Gated):
             way = self.rules.outgoing.decide(topic.encode())
             if way is None:
                 return self.dispose(entry, "rules")
+            if not way.compress:
+                self._store()
             topic = way.name
             answer = properties.get(Property.RESPONSE_TOPIC)
             if isinstance(answer, str):
@@ -326,6 +338,12 @@ class Wire(Gated):
             self.watch.wrote(message, packet_id)
         self.write(frame)
         return len(frame)
+
+    def _store(self) -> None:
+        """What is written next is not to be compressed, nor is the rest until all is written."""
+        if self.store is not None and not self._stores:
+            self._stores = True
+            self.store(True)
 
     def dispose(self, entry: Entry, reason: str) -> int:
         """A message is dropped for good; answers 0."""
@@ -373,6 +391,9 @@ class Wire(Gated):
         elif out and self.transport is not None:
             self._out = []
             self.put(out)
+        if self._stores and self.store is not None and self.idle:
+            self._stores = False
+            self.store(False)
 
     def put(self, packets: list[bytes]) -> None:
         if packets and self.transport is not None:

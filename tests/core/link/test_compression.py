@@ -18,6 +18,7 @@ from ildm.testing.virtual.pipe import Pipe
 from ildm.testing.virtual.world import World
 from tests.core.link.test_chunks import CODECS, bomb, head
 from tests.core.link.test_features import reload
+from tests.support.disk_spool import DiskSite
 from tests.support.site import Site, session_of
 
 TEXT = b"a payload that is told from all else, "
@@ -298,3 +299,47 @@ def test_another_choice_makes_links_anew_and_nothing_else_does(world: World) -> 
         found = session_of(a, "b").coded
         assert (None if found is None else found.codec) == codec
     assert not session.is_open
+
+
+# what is not to be compressed ---------------------------------------------------------------------
+
+SECRET = b"a secret that nobody is to guess " * 4
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("spooled", [False, True])
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_what_a_rule_keeps_out_of_the_stream_goes_as_it_is(
+    world: World, codec: str, spooled: bool, qos: int
+) -> None:
+    rules = [{"allow": ["secret/#"], "compress": False}, {"allow": ["#"]}]
+    link = {"compression": codec, "rules": rules}
+    if spooled:
+        made: list[Site] = [DiskSite(world, name, "pf", {"mode": "process"}, link=link) for name in "ab"]
+    else:
+        made = [Site(world, name, "pf", link=link) for name in "ab"]
+    a, b = made
+    b.node.links.add(Address("a", 2), False)
+    world.run(3)
+    client = a.client("p")
+    topics = []
+    for number in range(30):
+        secret = number % 3 == 1
+        topics.append(f"secret/{number}" if secret else f"t/{number}")
+        payload = SECRET if secret else TEXT * 4
+        packet_id = number + 1 if qos else None
+        client.send(Publish(topic=topics[-1], payload=payload, qos=qos, packet_id=packet_id))
+        if number > 15:  # single ones, after some that go together
+            world.run(1)
+    world.run(3)
+    assert b.broker.topics() == topics
+    written = bytes(pipe(a, "b").written)
+    assert written.count(SECRET) == 10
+    single = written[written.rindex(b"secret/16") :]
+    assert single.count(TEXT * 4) == 0
+    assert a.node.counters["link_chunks_coded"] > 0
+
+
+def test_a_rule_that_denies_says_nothing_of_compression() -> None:
+    with pytest.raises(ValueError, match="what is denied is not compressed"):
+        LinkConfig.model_validate({"rules": [{"deny": ["a"], "compress": False}, {"allow": ["#"]}]})
