@@ -7,10 +7,13 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ildm.config import Address
+from ildm.core.link.features import MOST, NAME
 from ildm.core.link.handshake import DOWNGRADE, Accepted, AcceptorHandshake, DialerHandshake, Handshake, Terms
-from ildm.core.link.hello import NONCE, PROOF, SINCE_RANGES, Hello, Refusal, link_key
+from ildm.core.link.hello import NONCE, PROOF, SINCE_RANGES, Hello, Refusal, agreed, link_key
 from ildm.core.link.versions import FIRST, PROTOCOLS, Range
 from ildm.mqtt import (
     Auth,
@@ -194,6 +197,32 @@ def test_no_feature_at_all_is_no_error() -> None:
     met = meet(dialer=(replace(DORA, features=frozenset()), PROTOCOLS))
     assert met.kinds == ("accepted", "accepted")
     assert [outcome.features for outcome in met if isinstance(outcome, Accepted)] == [frozenset()] * 2
+
+
+strings = st.text(
+    st.sampled_from("0123456789-,az.\t\u0663") | st.characters(exclude_categories=["Cs"]), max_size=80
+)
+
+
+@settings(deadline=None)
+@given(st.fixed_dictionaries({"ildm": strings}, optional=dict.fromkeys(SINCE_RANGES, strings)))
+def test_whatever_a_hello_says_is_agreed_refused_or_no_hello(changed: dict[str, str]) -> None:
+    """Nothing else is raised, and what is kept has bounds."""
+    told = {**dict(DORA.properties()), **changed}
+    common = agreed(told, PROTOCOLS, "abe")
+    if isinstance(common, Refusal):
+        assert common.kind == "version"
+        assert len(common.text) < 300
+        return
+    assert common in range(PROTOCOLS.low, PROTOCOLS.high + 1)
+    try:
+        hello = Hello.parse({Property.USER_PROPERTY: list(told.items())}, common)
+    except MqttError:
+        return
+    assert len(hello.features) <= MOST
+    assert all(NAME.fullmatch(name) for name in hello.features)
+    assert len(hello.release) <= 32
+    assert 1 <= hello.wire.low <= hello.wire.high
 
 
 # somebody in between --------------------------------------------------------------------------------
