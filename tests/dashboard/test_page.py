@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -89,6 +90,12 @@ async def test_it_shows_who_is_down_what_waits_and_what_is_there(sites: Sites, t
         await panel.get_by_role("button", name="Trace").click()
         await panel.get_by_text("0 other sites").wait_for()
         assert await panel.locator("li").count() == 1
+
+        assert await page.locator("#facts", has_text="Releases").count() == 0
+        link_there = here.link(there)
+        assert link_there.hello is not None
+        link_there.hello = replace(link_there.hello, release="0.2.9")
+        await window.shows("0.2.9: 1", "#facts")
 
         await there.stop()
         problems = page.locator("#problems li")

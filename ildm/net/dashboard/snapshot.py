@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ildm.core.declared import COUNTED
 from ildm.core.link.tree import TreeMembership
+from ildm.net.neighbors_view import mixed_releases
 from ildm.net.spool_view import spool_row
 from ildm.net.view import DROPPED
 
@@ -159,6 +160,7 @@ def snapshot(view: LiveView, status: Row, sites: Sites, waits: list[str], lately
         "ready": not waits,
         "broker": {**status["broker"], "since": node.reach.since},
         **{key: status[key] for key in ("clients", "persistent_sessions", "links", "queues", "state")},
+        "mixed_releases": mixed_releases(node),
         "queue_limit": node.config.link.queue_bytes,
         "spool": {
             **{key: value for key, value in spool.items() if key != "receivers"},

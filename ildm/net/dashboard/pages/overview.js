@@ -109,6 +109,7 @@ function facts(told) {
   const rows = [
     ["Clients", count(told.clients), told.persistent_sessions ? `${count(told.persistent_sessions)} sessions kept` : ""],
     ["Links", told.algorithm ? parts.join(", ") || "none" : "relays only", ""],
+    ...(told.mixed_releases ? [["Releases", "mixed", told.mixed_releases, "widest"]] : []),
     ["Local broker", broker.address, broker.connected ? `${broker.protocol ? `MQTT ${broker.protocol}, ` : ""}for ${since(broker.since)}` : "down", "widest"],
     ["Clients connect to", told.listen, "", "widest"],
     ["Retained", count(told.retained), ""],
