@@ -6,6 +6,7 @@
 ``python -m ildm_bench.micro.memory``            memory per idle client of a real node before Mosquitto
 ``python -m ildm_bench.micro.relay``             relay throughput and CPU against direct and HAProxy
 ``python -m ildm_bench.micro.link``              one link between brokers that only count
+``python -m ildm_bench.micro.qualities``         each QoS over a link, with and without properties
 ``... relay --traffic KIND``, ``... link --traffic`` kinds of traffic at fixed rates and flat out, latencies
 ``python -m ildm_bench.micro.link_bytes``        bytes between two sites: compressed or not, and a bridge
 ``python -m ildm_bench.micro.processes``         several nodes on one port before one broker
