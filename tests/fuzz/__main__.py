@@ -17,6 +17,7 @@ admin             3,000    4,000      7
 frames              590    2,900     10
 config            1,100    1,900     15
 handshake           740    1,300     21
+chunks              360      850     33
 client              160      680     41
 broker              150      410     67
 durable-client      100      380     72
