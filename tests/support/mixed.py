@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ildm.mqtt import PubAck, Publish, Version
+from ildm.mqtt import PubAck, PubComp, Publish, PubRel, Version
 from ildm.testing.virtual.client import MiniClient
 from tests.support.memory_spool import spool
 from tests.support.site import Site
 
 
 def chunk(
-    first: int, count: int, prefixes: Sequence[str] = ("m",), version: Version = Version.V311
+    first: int,
+    count: int,
+    prefixes: Sequence[str] = ("m",),
+    version: Version = Version.V311,
+    qos: int = 1,
 ) -> tuple[bytes, list[bytes]]:
-    """Messages of QoS 1 on topics in turn, with lengths on both sides of 128 bytes, and their payloads."""
+    """Messages of QoS 1 or 2 on topics in turn, of lengths on both sides of 128 bytes, and their payloads."""
     sent = [
         Publish(
             topic=f"{prefixes[number % len(prefixes)]}/{number % 7}",
             payload=b"%04d" % number + bytes(number % 5 * 40),
-            qos=1,
+            qos=qos,
             packet_id=number + 1,
         )
         for number in range(first, first + count)
@@ -26,11 +30,22 @@ def chunk(
     return b"".join(message.encode(version) for message in sent), [message.payload for message in sent]
 
 
-def send(client: MiniClient, first: int, count: int, prefixes: Sequence[str] = ("m",)) -> None:
-    """Publish a chunk; all of it is acknowledged."""
-    client.transport.write(chunk(first, count, prefixes, client.version)[0])
+def publish(
+    client: MiniClient, first: int, count: int, prefixes: Sequence[str] = ("m",), qos: int = 1
+) -> None:
+    """Publish a chunk, and release what is of QoS 2."""
+    client.transport.write(chunk(first, count, prefixes, client.version, qos)[0])
+    client.transport.world.run(0.05)
+    if qos == 2:
+        for number in range(first, first + count):
+            client.send(PubRel(packet_id=number + 1))
+
+
+def send(client: MiniClient, first: int, count: int, prefixes: Sequence[str] = ("m",), qos: int = 1) -> None:
+    """The same; all of it is acknowledged."""
+    publish(client, first, count, prefixes, qos)
     client.transport.world.run(0.2)
-    assert len(client.got(PubAck)) == first + count
+    assert len(client.got(PubAck if qos == 1 else PubComp)) == first + count
 
 
 def injected(site: Site) -> list[bytes]:

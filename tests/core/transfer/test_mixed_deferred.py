@@ -11,7 +11,7 @@ from ildm.core.spool import Identity
 from ildm.mqtt import PubAck
 from ildm.testing.virtual.world import World
 from tests.support.memory_spool import MemorySpool, reborn, spool
-from tests.support.mixed import chunk, mixed_shares, numbers
+from tests.support.mixed import chunk, mixed_shares, numbers, send
 from tests.support.site import Site
 
 COUNT = 20
@@ -28,18 +28,16 @@ def sites(world: World, names: str) -> list[Site]:
     return made
 
 
-@pytest.fixture
-def row(world: World) -> list[Site]:
+@pytest.fixture(params=[1, 2])
+def row(world: World, request: pytest.FixtureRequest) -> list[Site]:
     """Three sites. The node in the middle has a batch and a full spool, and the last one is down."""
     a, b, c = sites(world, "abc")
     c.kill()
     c.spool = spool(c).next_life()
     world.run(1)
     spool(b).limit = FULL
-    publisher = a.client("p")
-    publisher.transport.write(chunk(0, COUNT)[0])
+    send(a.client("p"), 0, COUNT, qos=request.param)
     world.run(1)
-    assert len(publisher.got(PubAck)) == COUNT
     return [a, b, c]
 
 

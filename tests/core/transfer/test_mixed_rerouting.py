@@ -7,7 +7,7 @@ import pytest
 from ildm.testing.virtual.world import World
 from tests.support import rings
 from tests.support.memory_spool import reborn, spool
-from tests.support.mixed import chunk, injected, mixed_shares, numbers, send
+from tests.support.mixed import chunk, injected, mixed_shares, numbers, publish, send
 from tests.support.site import Site, row
 from tests.support.spooled_rings import cut, ring
 
@@ -21,21 +21,21 @@ def dropped(site: Site) -> dict[str, int]:
 
 @pytest.mark.parametrize("algorithm", ["pf", "sf"])
 @pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("qos", [1, 2])
 def test_what_was_left_of_batches_goes_by_the_spare_link_and_comes_once(
-    world: World, algorithm: str, killed: bool
+    world: World, algorithm: str, killed: bool, qos: int
 ) -> None:
     a, b, c, d = ring(world, "abcd", algorithm, link=WINDOW)
     for site in (b, c, d):
-        site.subscriber("#", qos=1)
+        site.subscriber("#", qos=qos)
     world.run(2)
     publisher = a.client("p")
-    send(publisher, 0, 20)
-    publisher.transport.write(chunk(20, 20)[0])
+    send(publisher, 0, 20, qos=qos)
+    publisher.transport.write(chunk(20, 20, qos=qos)[0])
     world.run_until(lambda: len(injected(b)) > 30, 1)
     cut(world, a, b)
     for first in range(40, 200, 20):
-        publisher.transport.write(chunk(first, 20)[0])
-        world.run(0.05)
+        publish(publisher, first, 20, qos=qos)
     batches = mixed_shares(a, "link/b/0")
     assert any(0 < left < count for count, left in batches)
     assert sum(left for _, left in batches) > 100
@@ -74,19 +74,20 @@ def test_a_tree_that_changes_parts_a_batch_by_where_its_topics_are_wanted(world:
 
 @pytest.mark.parametrize("silent", [False, True])
 @pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("qos", [1, 2])
 @pytest.mark.parametrize("algorithm", ["pf", "sf"])
 def test_a_neighbour_that_is_gone_keeps_nothing_from_those_behind_it(
-    world: World, algorithm: str, again: bool, silent: bool
+    world: World, algorithm: str, again: bool, silent: bool, qos: int
 ) -> None:
     """Nobody knows whether it comes back. ``again``: the node that has the messages is killed meanwhile."""
     a, b, c, d = ring(world, "abcd", algorithm, link=WINDOW)
     for site in (b, c, d):
-        site.subscriber("#", qos=1)
+        site.subscriber("#", qos=qos)
     world.run(2)
     publisher = a.client("p")
     b.kill(silent)
     for first in range(0, 120, 20):
-        send(publisher, first, 20)
+        send(publisher, first, 20, qos=qos)
     assert mixed_shares(a, "link/b/0")
     if again:
         reborn(a)

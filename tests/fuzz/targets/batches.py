@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from binascii import crc32
 from collections.abc import Hashable, Iterator
+from dataclasses import replace
 from random import Random
 
-from ildm.core.transfer.batch import Batch, batch_of
+from ildm.core.transfer.batch import Batch, batch_of, may_join
 from ildm.core.transfer.inbound import Inbound
 from ildm.core.transfer.queue import Backlog, BatchEntry
 from ildm.core.transfer.window import InflightBatch, Window
-from ildm.mqtt import MqttError, PubAck, Publish, Version, decode
+from ildm.mqtt import MqttError, PubAck, Publish, PubRec, Version, decode
 from tests.fuzz.engine import Known
 from tests.fuzz.streams import split
 
@@ -47,13 +48,10 @@ def _plain(stream: bytes) -> Iterator[tuple[list[Publish], list[bytes]]]:
     frames: list[bytes] = []
     for frame in split(stream):
         packet = _decoded(frame)
-        plain = packet is not None and not (
-            packet.dup or packet.retain or packet.properties or packet.qos > 1
-        )
-        if packets and (not plain or packet is None or packet.qos != packets[0].qos or len(packets) == MOST):
+        if packets and (packet is None or packet.qos != packets[0].qos or len(packets) == MOST):
             yield packets, frames
             packets, frames = [], []
-        if plain and packet is not None and frame == packet.encode(Version.V5):  # its length in no more bytes
+        if packet is not None:
             packets.append(packet)
             frames.append(frame)
     if packets:
@@ -66,7 +64,7 @@ def _decoded(frame: bytes) -> Publish | None:
         packet = decode(frame, Version.V5)
     except MqttError:
         return None
-    if not isinstance(packet, Publish) or packet.qos > 1 or packet.dup or packet.retain or packet.properties:
+    if not isinstance(packet, Publish) or packet.dup or not may_join(packet):
         return None
     return packet if frame == packet.encode(Version.V5) else None  # no length is in more bytes than it needs
 
@@ -94,8 +92,12 @@ def check_parts(batch: Batch, packets: list[Publish], frames: list[bytes], chanc
     fitting = batch.fitting(size, first)
     assert sum(map(len, frames[first : first + fitting])) <= size
     assert first + fitting == count or sum(map(len, frames[first : first + fitting + 1])) > size
-    plain = [Publish(topic=packet.topic, payload=packet.payload).encode(Version.V5) for packet in packets]
-    assert split(batch.at_qos(0).frames) == plain
+    for qos in range(batch.qos + 1):
+        less = [
+            replace(packet, qos=qos, packet_id=packet.packet_id if qos else None).encode(Version.V5)
+            for packet in packets
+        ]
+        assert split(batch.at_qos(qos).frames) == less
 
 
 def check_identifiers(batch: Batch, packets: list[Publish], frames: list[bytes], chance: Random) -> None:
@@ -105,13 +107,14 @@ def check_identifiers(batch: Batch, packets: list[Publish], frames: list[bytes],
     assert batch.first_id == ids[0]
     found, answers = batch.acknowledgements()
     assert list(found) == ids
-    assert answers == b"".join(PubAck(packet_id=packet_id).encode(Version.V5) for packet_id in found)
+    answer = PubAck if batch.qos == 1 else PubRec
+    assert answers == b"".join(answer(packet_id=packet_id).encode(Version.V5) for packet_id in found)
     first_id = chance.randint(1, LAST_ID + 1 - len(frames))
     again = batch.with_ids(first_id, dup=True)
     numbered = batch.numbered(first_id)
     assert list(numbered.ids()) == list(range(first_id, first_id + len(frames)))
     for place, (packet, frame) in enumerate(zip(packets, split(numbered.frames), strict=True)):
-        changed = Publish(topic=packet.topic, payload=packet.payload, qos=1, packet_id=first_id + place)
+        changed = replace(packet, packet_id=first_id + place)
         assert frame == changed.encode(Version.V5)
         changed.dup = True
         assert split(again)[place] == changed.encode(Version.V5)
@@ -138,11 +141,21 @@ def check_window(batch: Batch, frames: list[bytes], chance: Random) -> None:
         count = chance.randint(1, len(ids))
         some, ids = ids[:count], ids[count:]
         in_order = some[-1] - some[0] == count - 1 and some == sorted(some)
-        window.acknowledged(range(some[0], some[-1] + 1) if in_order else some)
+        if batch.qos == 2:
+            released = [packet_id for packet_id in some if chance.random() < 0.5]
+            assert all(map(window.release, released))
+            window.acknowledged(released)  # no answer to them any more
+            assert all(map(window.is_released, released))
+        end = window.acknowledged if batch.qos == 1 else window.completed
+        end(range(some[0], some[-1] + 1) if in_order else some)
         window.check()
-        left = b"".join(entry.batch.frames for entry in window.entries() if isinstance(entry, BatchEntry))
+        left = [
+            item.part(begin, number).frames
+            for item, begin, number, released in window.stretches()
+            if isinstance(item, InflightBatch) and not released
+        ]
         answered = [frames[(answer[2] << 8 | answer[3]) - 1] for answer in split(b"".join(answers))]
-        assert sorted(split(left) + answered) == sorted(frames)
+        assert sorted(split(b"".join(left)) + answered) == sorted(frames)
         inbound.check()
     assert (len(window), window.bytes) == (0, 0)
 
