@@ -39,7 +39,9 @@ Act = Callable[[Arena, "Evil", Random], None]
 
 DAY = 86_400
 YEAR = 365.25 * DAY
-CONTROL = [f"$ildm/{name}" for name in ("topology", "ready", "algorithm", "bye", "synced", "unknown")]
+CONTROL = [
+    f"$ildm/{name}" for name in ("topology", "ready", "weight", "algorithm", "bye", "synced", "unknown")
+]
 
 
 class Evil:
@@ -205,6 +207,7 @@ def forges_advertisements(arena: Arena, evil: Evil, random: Random) -> None:
         ["evil", True, False, {"a": True}],
         ["evil", 10**12, 10**6, {f"n{n}": n for n in range(1500)}],
     ]
+    topic = random.choice(("$ildm/topology", "$ildm/weight"))
     if random.random() < 0.4:
         data = json.dumps(random.choice(strange)).encode()
     elif random.random() < 0.3:
@@ -213,9 +216,9 @@ def forges_advertisements(arena: Arena, evil: Evil, random: Random) -> None:
         for number in range(300):
             far = {f"ghost{random.randrange(300)}": random.randrange(1000) for _ in range(5)}
             body = json.dumps([f"ghost{number}", 10**12, random.randrange(100), far]).encode()
-            evil.send(Publish(topic="$ildm/topology", payload=body))
+            evil.send(Publish(topic=topic, payload=body))
         data = b"[]"
-    evil.send(Publish(topic="$ildm/topology", payload=data))
+    evil.send(Publish(topic=topic, payload=data))
     arena.world.run(0.2)
 
 

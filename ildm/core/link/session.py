@@ -600,7 +600,7 @@ class LinkSession(BaseSession):
                 link.announcer.acknowledged(packet.packet_id, packet.reason_codes)
             case PingReq():
                 sender.wire.write(PingResp().encode(Version.V5))
-                sender.wire.flush()  # the neighbour measures
+                self.driver.call_soon(sender.wire.flush)  # the neighbour measures
             case PingResp():
                 if self.index == 0:
                     link.round_trip.answered(self.driver.now())
@@ -658,4 +658,5 @@ class LinkSession(BaseSession):
             idle = wire.idle and wire.writable and not (unsent or self.sender.queued_messages)
             self.link.round_trip.asked(self.driver.now(), idle)
         wire.write(PingReq().encode(Version.V5))
-        wire.flush()  # a delay of this node is no part of the round trip
+        # A delay of this node is no part of the round trip. Not at once: the session may end by that.
+        self.driver.call_soon(wire.flush)
