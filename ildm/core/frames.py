@@ -25,6 +25,9 @@ LONG_RUN = 4
 """With so many like frames it is worth while to look at all of them together."""
 
 
+MAX_PROPERTIES = 1024
+"""Known at once, each of less than 128 bytes: a publisher mostly sends the same with every message."""
+_PROPERTIES: set[bytes] = set()
 Run = tuple[int, int, bytes, int]
 """PUBLISH frames with equal first bytes: where they end, the size of one, their topic, and the offset in
 each of what follows the topic (QoS 1 and 2: the packet identifier; then, in MQTT 5, the properties; then the
@@ -38,8 +41,9 @@ def publish_run(data: bytes, start: int, header_end: int, end: int, properties: 
     """The run that begins with the complete frame ``data[start:end]``, a PUBLISH of QoS 0, 1 or 2.
 
     The frame has neither DUP nor RETAIN. ``header_end`` is where the variable header begins. With
-    ``properties`` (MQTT 5) only frames without any property form a run; for others the answer is None,
-    and also for a packet identifier of 0, which has to be refused (MQTT-2.2.1-3).
+    ``properties`` (MQTT 5) only frames without any property form a run. One with properties that are known
+    (:func:`know_properties`) is a run of its own. For others the answer is None, and also for a packet
+    identifier of 0, which has to be refused (MQTT-2.2.1-3).
 
     Raises:
         MalformedPacket: the topic is longer than the frame.
@@ -55,11 +59,12 @@ def publish_run(data: bytes, start: int, header_end: int, end: int, properties: 
     if identified:
         if end - body < 2 + properties:
             raise MalformedPacket("PUBLISH without a packet identifier", clause="MQTT-2.2.1-2")
-        if properties and data[body + 2]:
-            return None
-    elif properties and data[body]:
+        alone = properties and data[body + 2] > 0
+    else:
+        alone = properties and data[body] > 0
+    if alone and not _knows_properties(data, body + 2 if identified else body, end):
         return None
-    last = len(data) - size
+    last = -1 if alone else len(data) - size
     run_end = end
     like = 1
     # of many topics the next is another one: that is seen by the last byte, or the size
@@ -80,6 +85,20 @@ def publish_run(data: bytes, start: int, header_end: int, end: int, properties: 
         if run_end == start:
             return None
     return run_end, size, topic, body - start
+
+
+def know_properties(frame: bytes) -> None:
+    """Take note that these properties of a PUBLISH are as they should be, and go on as they are."""
+    at = id_offset(frame) + (2 if frame[0] & 6 else 0)
+    if frame[at] < 128:
+        if len(_PROPERTIES) >= MAX_PROPERTIES:
+            _PROPERTIES.clear()
+        _PROPERTIES.add(frame[at : at + 1 + frame[at]])
+
+
+def _knows_properties(data: bytes, at: int, end: int) -> bool:
+    after = at + 1 + data[at]
+    return data[at] < 128 and after <= end and data[at:after] in _PROPERTIES
 
 
 def _numbered(data: bytes, start: int, end: int, size: int, offset: int, properties: bool) -> int:

@@ -6,7 +6,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ildm.api import Role, SessionStatus, Source, Unreachable
-from ildm.core.frames import PLAIN, PUBLISH, PUBLISH_QOS_2, Run, Tail, id_offset, packet_ids, publish_run
+from ildm.core.frames import (
+    PLAIN,
+    PUBLISH,
+    PUBLISH_QOS_2,
+    Run,
+    Tail,
+    id_offset,
+    know_properties,
+    packet_ids,
+    publish_run,
+)
 from ildm.core.link.admitting import Admitting
 from ildm.core.link.certificates import Certificates, not_certified
 from ildm.core.link.compression import CompressedTransport
@@ -459,8 +469,9 @@ class LinkSession(BaseSession):
         """A message with properties as a run that ends at ``end``; None: it has to be looked at."""
         message = decode(frame, Version.V5)
         assert isinstance(message, Publish)
-        if not may_join(message) or (self.link is not None and self.link.rules is not None):
+        if not may_join(message):
             return None
+        know_properties(frame)
         return end, len(frame), message.topic.encode(), id_offset(frame)
 
     def _acknowledged(self, data: bytes, pos: int, end: int, first: int) -> int:

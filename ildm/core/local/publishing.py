@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from zlib import crc32
 
+from ildm.core.frames import know_properties
 from ildm.core.local.acknowledgements import OUT_OF_ORDER
 from ildm.core.local.requests import Requests, granted_filters
 from ildm.core.local.unanswered import Taken, Unanswered, UnansweredBatch, UnansweredMessage
+from ildm.core.transfer.batch import CONSTANT
 from ildm.mqtt import (
     MqttError,
     ProtocolViolation,
@@ -148,6 +150,8 @@ class Publishing:
     def _read_publish(self, frame: bytes) -> Publish:
         packet = decode(frame, self._wire.version, self._parts.packet_limits)
         assert isinstance(packet, Publish)
+        if packet.properties and CONSTANT.issuperset(packet.properties):
+            know_properties(frame)
         alias = packet.properties.pop(members.TOPIC_ALIAS, None)
         if alias is not None:
             assert self.aliases is not None  # MQTT 5, and accepted
