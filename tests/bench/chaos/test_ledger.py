@@ -30,11 +30,11 @@ def row(first: int, last: int, commit: str = "abc1234", **given: object) -> Row:
 
 
 def test_a_hunt_leaves_its_row() -> None:
-    work = list(batches(8, 64, algorithm="sf", fault="kill-all", mode="off"))
+    work = list(batches(32, 64, algorithm="sf", fault="kill-all", mode="off"))
     tally = hunt(work)
     assert tally.failures  # without a spool
     found = row_of(work, tally, "abc1234")
-    assert (found.first, found.last, found.schedules, found.make) == (64, 71, 8, "mosquitto")
+    assert (found.first, found.last, found.schedules, found.make) == (64, 95, 32, "mosquitto")
     assert found.lost == found.failed == len(tally.failures)
     assert found.twice == found.order == 0
     assert found.note.startswith(f"{tally.failures[0].schedule.seed}: lost ")
