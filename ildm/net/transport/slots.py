@@ -27,9 +27,9 @@ KEPT: Final = 0.9
 """Part of the bytes per second that has to be left: clients that wait for answers send less, as these come
 later."""
 AGAIN: Final = 0.25
-"""Seconds from slots that gained nothing to the next try; twice as long after each further one, up to"""
+"""Seconds from slots that gained nothing to the next try. Each further one in vain doubles them."""
 LONGEST: Final = 4.0
-"""that."""
+"""Seconds that they become at most."""
 TRUSTED: Final = 1.0
 """Seconds from slots that gained something until it is measured anew."""
 CLOCK_MONOTONIC: Final = 1
