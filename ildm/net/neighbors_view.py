@@ -60,7 +60,7 @@ def link_row(link: NeighborLink, neighbor: Neighbor | None) -> dict[str, Any]:
         "compression": compression(link),
         "interest": len(link.interest),
         "announced": len(link.announced),
-        "rtt": link.rtt if link.connected else None,
+        "rtt": link.round_trip.value if link.connected else None,
         "clock_skew": link.clock.skew,
         "on_demand": link.on_demand,
         "saved": neighbor.saved if neighbor is not None else False,

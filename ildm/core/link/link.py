@@ -140,7 +140,11 @@ class NeighborLink(Stateful):
         self.ready_sent = 0
         self.ready_received = 0
         self.announcer = Announcer(
-            counters, self._first_sender, partial(synchronized, self), partial(progressed, self), self._full
+            counters,
+            lambda: self.senders[0],
+            partial(synchronized, self),
+            partial(progressed, self),
+            self._full,
         )
         received = None if rules is None else Translation(rules.received)
         self.received_interest = ReceivedInterest(config, counters, levels, self._filter_refused, received)
@@ -182,9 +186,6 @@ class NeighborLink(Stateful):
             for inbound in self.inbounds[count:]:
                 inbound.reset()
             del self.senders[count:], self.inbounds[count:]
-
-    def _first_sender(self) -> Sender:
-        return self.senders[0]
 
     def consumer(self, index: int) -> str:
         """Name of the spool's consumer for a session."""
@@ -483,11 +484,6 @@ class NeighborLink(Stateful):
     @property
     def idle(self) -> bool:
         return all(sender.idle for sender in self.senders)
-
-    @property
-    def rtt(self) -> float | None:
-        """Seconds that an answer of the neighbour takes; None: not known."""
-        return self.round_trip.value
 
     @property
     def at_rest(self) -> bool:

@@ -533,7 +533,7 @@ class LinkSession(BaseSession):
             compression.contexts,
             self.driver,
             self.parts.counters,
-            lambda: self.link is not None and compression.pays(self.link.rtt),
+            lambda: self.link is not None and compression.pays(self.link.round_trip.value),
             lambda: self.data_received(b""),
             not self.paused,
         )

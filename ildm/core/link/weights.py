@@ -189,7 +189,11 @@ class Weights:
         cost = self.config.cost_of(link.node_id, link.address if link.dialed else None)
         if self.node > link.node_id:
             return cost if cost or link.node_id in self._said else None
-        return None if link.rtt is None or not link.connected else steps(link.rtt) + cost
+        return (
+            None
+            if link.round_trip.value is None or not link.connected
+            else steps(link.round_trip.value) + cost
+        )
 
     # what others say ------------------------------------------------------------------------------
 

@@ -65,6 +65,19 @@ class Resumption:
             self._window.free_reserved()
             self._noted.clear()
 
+    def take_under_way(self) -> list[Entry]:
+        """Empty the window; answers what the far end has not received, as far as is known."""
+        self.answer_timeout.clear()
+        entries: list[Entry] = []
+        for item, first_id, count, released in self._window.take_all():
+            if released:
+                item.settle(first_id, count)
+            elif isinstance(item, InflightBatch):
+                entries.append(item.entry(first_id, count))
+            else:
+                entries.append(item.entry)
+        return entries
+
     # on another connection --------------------------------------------------------------------
 
     def resend(self, session_present: bool) -> list[Entry]:

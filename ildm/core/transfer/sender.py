@@ -381,7 +381,7 @@ class Sender(SpooledSender):
     def leave_all(self) -> list[Entry]:
         """Give up what the spool does not keep; what it keeps, whether under way or not, is left to whoever
         takes the queue next."""
-        self.spooled.put_back(self._take_under_way())
+        self.spooled.put_back(self.resumption.take_under_way())
         self.isolation.end()
         return self.spooled.take_loose()
 
@@ -401,21 +401,9 @@ class Sender(SpooledSender):
     def take_all(self) -> list[Entry]:
         """Give up all that waits in memory or is unacknowledged, in order, but for what the far end has
         received."""
-        entries = [*self._take_under_way(), *self.queue.take_all()]
+        entries = [*self.resumption.take_under_way(), *self.queue.take_all()]
         self.isolation.end()
         self.drain()
-        return entries
-
-    def _take_under_way(self) -> list[Entry]:
-        self.resumption.answer_timeout.clear()
-        entries: list[Entry] = []
-        for item, first_id, count, released in self._window.take_all():
-            if released:
-                item.settle(first_id, count)
-            elif isinstance(item, InflightBatch):
-                entries.append(item.entry(first_id, count))
-            else:
-                entries.append(item.entry)
         return entries
 
     def own(self, enough: Callable[[], bool]) -> None:

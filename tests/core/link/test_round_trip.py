@@ -20,7 +20,10 @@ def slow(near: Site, far: Site, one_way: float) -> None:
 
 
 def times(one: Site, other: Site) -> list[float]:
-    found = [one.node.links.links[other.name].rtt, other.node.links.links[one.name].rtt]
+    found = [
+        one.node.links.links[other.name].round_trip.value,
+        other.node.links.links[one.name].round_trip.value,
+    ]
     return [value for value in found if value is not None]
 
 
@@ -61,10 +64,10 @@ def test_a_packet_before_it_spoils_a_sample(world: World) -> None:
     session.sender.wire.write(PingResp().encode(Version.V5))  # type: ignore[union-attr]
     session.ping()
     world.run(1)
-    assert link.rtt is None
+    assert link.round_trip.value is None
     session.ping()
     world.run(1)
-    assert link.rtt == pytest.approx(0.002)
+    assert link.round_trip.value == pytest.approx(0.002)
     assert times(a, b)
 
 
@@ -98,4 +101,4 @@ def test_a_ping_on_another_session_is_not_measured(world: World) -> None:
     session_of(a, "b", 1).ping()
     session_of(b, "a", 1).write(PingReq().encode(Version.V5))
     world.run(1)
-    assert link.rtt is None
+    assert link.round_trip.value is None
