@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ildm.mqtt import PubAck, PubComp, Publish, PubRel, Version
+from ildm.mqtt import Properties, PubAck, PubComp, Publish, PubRel, Version
 from ildm.testing.virtual.client import MiniClient
 from tests.support.memory_spool import spool
 from tests.support.site import Site
@@ -16,14 +16,19 @@ def chunk(
     prefixes: Sequence[str] = ("m",),
     version: Version = Version.V311,
     qos: int = 1,
+    properties: Properties | None = None,
 ) -> tuple[bytes, list[bytes]]:
-    """Messages of QoS 1 or 2 on topics in turn, of lengths on both sides of 128 bytes, and their payloads."""
+    """Messages of QoS 1 or 2 on topics in turn, of lengths on both sides of 128 bytes, and their payloads.
+
+    Every other message has the properties.
+    """
     sent = [
         Publish(
             topic=f"{prefixes[number % len(prefixes)]}/{number % 7}",
             payload=b"%04d" % number + bytes(number % 5 * 40),
             qos=qos,
             packet_id=number + 1,
+            properties=properties or {} if number % 2 else {},
         )
         for number in range(first, first + count)
     ]

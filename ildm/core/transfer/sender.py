@@ -232,7 +232,7 @@ class Sender(SpooledSender):
 
     # acknowledgements -------------------------------------------------------------------------
 
-    def acknowledged(self, packet_ids: Iterable[int]) -> None:
+    def acknowledged(self, packet_ids: Sequence[int]) -> None:
         """The far end has taken messages of QoS 1 (several PUBACK without an error)."""
         self._window.acknowledged(packet_ids)
         if self.wire.watch is not None:

@@ -157,9 +157,9 @@ class Window:
             self._items.update(dict.fromkeys(batch.ids, batch))
         self.bytes += len(batch.messages.frames)
 
-    def acknowledged(self, packet_ids: Iterable[int]) -> None:
+    def acknowledged(self, packet_ids: Sequence[int]) -> None:
         """PUBACKs have come: messages are done, but for those that are released; unknown ones are ignored."""
-        if self._released:
+        if self._released and not self._released.isdisjoint(packet_ids):
             packet_ids = [i for i in packet_ids if i not in self._released]
         self._end(packet_ids)
 

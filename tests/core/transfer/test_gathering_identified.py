@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 
 import pytest
 
 from ildm.config import Address
-from ildm.mqtt import Properties, Property, Publish, PubRel, Subscribe, Subscription, Version
+from ildm.mqtt import Properties, Property, PubRel, Subscribe, Subscription, Version
 from ildm.testing.virtual.client import MiniClient
 from ildm.testing.virtual.world import World
+from tests.support import mixed
 from tests.support.memory_spool import MemorySpool, reborn, spool
+from tests.support.mixed import injected
 from tests.support.site import Site, row
 
 COUNT = 40
@@ -19,21 +22,7 @@ COUNT = 40
 USERS: Properties = {Property.CONTENT_TYPE: "text/plain", Property.USER_PROPERTY: [("a", "b")]}
 
 
-def chunk(
-    prefixes: list[str], version: Version = Version.V311, qos: int = 1, properties: Properties | None = None
-) -> tuple[bytes, list[bytes]]:
-    """Topics in turn, lengths on both sides of 128 bytes; every other message has the properties."""
-    sent = [
-        Publish(
-            topic=f"{prefixes[n % len(prefixes)]}/{n % 7}",
-            payload=b"%04d" % n + bytes(n % 5 * 40),
-            qos=qos,
-            packet_id=n + 1,
-            properties=properties or {} if n % 2 else {},
-        )
-        for n in range(COUNT)
-    ]
-    return b"".join(message.encode(version) for message in sent), [message.payload for message in sent]
+chunk = partial(mixed.chunk, 0, COUNT)
 
 
 def sites(names: str) -> tuple[World, list[Site]]:
@@ -53,10 +42,6 @@ def wants(world: World, site: Site, *filters: str, qos: int = 1) -> None:
             Subscribe(packet_id=1, subscriptions=[Subscription(topic_filter=topic_filter, qos=qos)])
         )
     world.run(1)
-
-
-def injected(site: Site) -> list[bytes]:
-    return [packet.payload for name, packet in site.broker.published if name.startswith("ildm-")]
 
 
 KINDS = [
