@@ -199,7 +199,7 @@ def outside(tmp_path: Path) -> Path:
 def test_the_wheel_is_typed_and_complete(installed: Path) -> None:
     for package in ("ildm", "ildm_algorithms", "ildm_bench"):
         assert (installed / package / "py.typed").is_file()
-    for file in ("testing/README.md", "testing/live/reaper.py", "testing/live/brokers/amqtt_server.py"):
+    for file in ("testing/README.md", "testing/live/reaper.py", "demo/broker.py"):
         assert (installed / "ildm" / file).is_file()
     pages = installed / "ildm" / "net" / "dashboard" / "pages"
     for file in ("index.html", "app.js", "vendor/uplot.min.js", "vendor/uplot.LICENSE"):

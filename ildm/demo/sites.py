@@ -245,7 +245,7 @@ def mosquitto() -> str | None:
 
 def _broker_command(site: Site) -> list[str]:
     if site.make == "amqtt":
-        return [sys.executable, "-m", "ildm.demo.broker", str(site.broker_port)]
+        return [sys.executable, "-m", "ildm.demo.broker", LOOPBACK, str(site.broker_port)]
     settings = site.directory / "mosquitto.conf"
     lines = [f"listener {site.broker_port} {LOOPBACK}", "allow_anonymous true", "persistence false"]
     if os.geteuid() == 0:

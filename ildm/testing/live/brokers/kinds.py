@@ -278,7 +278,7 @@ class Amqtt(Broker):
         )
 
     def command(self) -> Sequence[str | Path]:
-        return [sys.executable, Path(__file__).with_name("amqtt_server.py"), self.host, str(self.port)]
+        return [sys.executable, "-m", "ildm.demo.broker", self.host, str(self.port)]
 
 
 def _mosquitto() -> str | None:
