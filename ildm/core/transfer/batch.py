@@ -18,7 +18,7 @@ from ildm.core.frames import (
     with_ids,
 )
 from ildm.core.transfer.ack_runs import PUBACK, PUBREC, acknowledgements
-from ildm.mqtt import Property, Publish, frame_bounds
+from ildm.mqtt import MalformedPacket, Property, Publish, frame_bounds
 
 
 class Batch:
@@ -55,10 +55,27 @@ class Batch:
         if starts is None:
             starts, pos, frames = [0], 0, self.frames
             while pos < len(frames):
-                pos = frame_bounds(frames, pos)[1]
+                begin, pos = pos, frame_bounds(frames, pos)[1]
+                if pos <= begin or pos > len(frames):
+                    raise MalformedPacket(
+                        f"message {len(starts)} of {self.count} is cut", clause="MQTT-2.1.4"
+                    )
                 starts.append(pos)
             self._starts = starts
         return starts
+
+    def verify(self) -> None:
+        """Look at what comes from a disk. Raises: MalformedPacket, the frames are not so many messages."""
+        count, size = self.count, self.size
+        if size:
+            whole = size * count == len(self.frames) and frame_bounds(self.frames, 0)[1] == size
+            found = count if whole else 0
+        else:
+            found = len(self._bounds()) - 1
+        if found != count:
+            raise MalformedPacket(f"{len(self.frames)} bytes are not {count} messages", clause="MQTT-2.1.4")
+        if self.qos and not size:
+            self._id_places()
 
     def start(self, place: int) -> int:
         """Offset of the message at a place; of the one beyond the last: where all end."""
@@ -133,7 +150,12 @@ class Batch:
                 at = starts[i] + 1
                 while frames[at] & 0x80:
                     at += 1
-                places.append(at + 3 + (frames[at + 1] << 8 | frames[at + 2]))
+                if at + 3 > starts[i + 1]:
+                    raise _without_id(i + 1, self.count)
+                place = at + 3 + (frames[at + 1] << 8 | frames[at + 2])
+                if place + 2 > starts[i + 1]:
+                    raise _without_id(i + 1, self.count)
+                places.append(place)
             self._places = places
         return places
 
@@ -205,6 +227,10 @@ CONSTANT = frozenset(
 def may_join(message: Publish) -> bool:
     """Whether a message goes on as it is, and so may be part of a batch."""
     return not message.retain and (not message.properties or CONSTANT.issuperset(message.properties))
+
+
+def _without_id(message: int, count: int) -> MalformedPacket:
+    return MalformedPacket(f"message {message} of {count} has no packet identifier", clause="MQTT-2.2.1-2")
 
 
 def batch_of(frames: bytes, count: int) -> Batch:

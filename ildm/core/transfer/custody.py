@@ -314,12 +314,14 @@ class Custody:
 
     # having freed -------------------------------------------------------------------------------
 
-    def freed(self, consumer: Consumer, lsn: int, count: int) -> None:
-        """A consumer no longer has so many messages of a record."""
+    def freed(self, consumer: Consumer, lsn: int, count: int, rerouted: bool) -> None:
+        """A consumer no longer has so many messages of a record; ``rerouted``: a newer one may have them."""
         if not self._to_be_written:
             self._to_be_written = True
             self.driver.call_later(self._freed_soon, self._write)
         if self._deferred and lsn in self._deferred:
+            for deferred in self._deferred[lsn]:
+                deferred.rerouted |= rerouted
             self._answer(consumer, lsn, count)
 
     def retired(self, consumer: Consumer) -> None:
@@ -345,7 +347,11 @@ class Custody:
         """A record whose checksum is right is no message."""
         self.counters["spool_unreadable"] += stored.record.messages
         self.driver.log(
-            "error", "a record of the spool is no message", consumer=consumer.name, error=str(error)
+            "error",
+            "a record of the spool is no message",
+            consumer=consumer.name,
+            lsn=stored.lsn,
+            error=str(error),
         )
 
     # without room -------------------------------------------------------------------------------

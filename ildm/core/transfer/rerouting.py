@@ -335,6 +335,7 @@ class Rerouting(Generic[OneLink]):
         if custody.full and not self._has_place(targets):
             return False
         reroute_id = custody.reroute_number(entry.count)
+        share.rerouted = True
         if entry.message is not None:
             origin = Origin(share.identity, None).at(entry.packet_id - 1)
             custody.take(entry.message, destinations, index, entry.expires_at, origin.identity, reroute_id)

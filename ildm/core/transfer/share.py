@@ -24,7 +24,7 @@ class Share(Receipt):
     Packet identifiers of the messages that it goes with are their places in the record, plus one.
     """
 
-    __slots__ = ("consumer", "custody", "held", "identity", "lsn", "note", "reroute_id")
+    __slots__ = ("consumer", "custody", "held", "identity", "lsn", "note", "reroute_id", "rerouted")
 
     def __init__(
         self,
@@ -47,6 +47,8 @@ class Share(Receipt):
         self.held: list[tuple[int, int]] | None = None
         """Messages that the receiver has, but that stay in the spool until :meth:`free_held`: places in the
         record and numbers. None: nothing stays."""
+        self.rerouted = False
+        """Newer records have messages of it, and may not be durable yet."""
 
     def settle(self, packet_id: int) -> None:
         self._done(packet_id - 1, 1)
@@ -59,7 +61,7 @@ class Share(Receipt):
             self.held.append((first, count))
             return
         self.consumer.free(self.lsn, first, count)
-        self.custody.freed(self.consumer, self.lsn, count)
+        self.custody.freed(self.consumer, self.lsn, count, self.rerouted)
 
     def hold(self) -> None:
         """Keep in the spool what the receiver has from now on, too."""
@@ -84,7 +86,7 @@ class DeferredAck:
     nodes that are full of messages for each other come free again.
     """
 
-    __slots__ = ("batch", "left", "packet_id", "receipt")
+    __slots__ = ("batch", "left", "packet_id", "receipt", "rerouted")
 
     def __init__(
         self,
@@ -101,6 +103,8 @@ class DeferredAck:
         """Of a single message."""
         self.batch = batch
         """Several, with the neighbour's packet identifiers."""
+        self.rerouted = False
+        """A newer record has some of them: the answer waits until that is durable."""
 
     def freed(self, consumer: Consumer, count: int | None) -> bool:
         """A consumer has done with so many messages, or all (None); whether every one has done with all."""
@@ -120,7 +124,9 @@ class DeferredAck:
 
     def settle(self) -> None:
         """All have them, or never will."""
-        if self.batch is not None:
+        if self.rerouted:
+            self.passed()
+        elif self.batch is not None:
             self.receipt.settle_batch(self.batch, 0, self.batch.count)
         else:
             self.receipt.settle(self.packet_id)

@@ -133,18 +133,24 @@ class SpooledQueue:
         frames = record.frames
         count = record.messages
         message: Publish | None = None
-        if frames[0] not in PLAIN or (count == 1 and frames[id_offset(frames) + 2]):
-            try:
+        batch: Batch | None = None
+        try:
+            if frames[0] not in PLAIN or (count == 1 and frames[id_offset(frames) + 2]):
                 packet = decode(frames, Version.V5)
                 assert isinstance(packet, Publish)
                 message = packet
-            except MqttError as error:
-                self.custody.unreadable(consumer, stored, error)
-                consumer.free(stored.lsn, first, count)
-                return None
-        if message is None or may_join(message):
-            batch = batch_of(frames, count) if record.mixed else Batch(frames, count, len(frames) // count)
+            if message is None or may_join(message):
+                batch = (
+                    batch_of(frames, count) if record.mixed else Batch(frames, count, len(frames) // count)
+                )
+                batch.verify()
+        except MqttError as error:
+            self.custody.unreadable(consumer, stored, error)
+            consumer.free(stored.lsn, first, count)
+            return None
+        if batch is not None:
             return BatchEntry(batch.at_qos(stored.qos), share, stored.priority)
+        assert message is not None
         expires_at = None if record.expires == NEVER else self.custody.monotonic(record.expires)
         message.packet_id = first + 1
         return self.make(message, stored.qos, expires_at, share, stored.priority)

@@ -6,6 +6,7 @@ import itertools
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +14,7 @@ from ildm.core.frames import frames_to_v311, frames_topic, id_offset, publish_ru
 from ildm.core.transfer.batch import Batch, batch_of
 from ildm.core.transfer.queue import BatchEntry
 from ildm.mqtt import (
+    MalformedPacket,
     Properties,
     Property,
     PubAck,
@@ -73,6 +75,26 @@ def of_version_3(messages: list[tuple[str, int]]) -> Batch:
         pos = run[0]
     joined = b"".join(made)
     return batch_of(joined, len(messages))
+
+
+@given(MESSAGES, st.sampled_from([0, 1, 2]), st.integers(1), st.integers(0, 2))
+def test_cut_frames_are_named_and_end(
+    messages: list[tuple[str, int]], qos: int, missing: int, more: int
+) -> None:
+    batch, frames = made(messages, qos)
+    batch.verify()
+    whole = batch.frames
+    cut = whole[: -(missing % (len(whole) - 1) + 1)]
+    for hurt in (Batch(cut, batch.count, 0), Batch(whole, batch.count + 1 + more, 0)):
+        with pytest.raises(MalformedPacket, match="message"):
+            hurt.verify()
+    assert len(frames) == batch.count
+
+
+def test_a_message_without_its_packet_identifier_is_named() -> None:
+    frame = bytes((0x32, 3, 0, 1)) + b"t"
+    with pytest.raises(MalformedPacket, match="message 2 of 2 has no packet identifier"):
+        Batch(frames_of(publishes([("t", 0)], 1))[0] + frame, 2, 0).verify()
 
 
 @given(MESSAGES, st.sampled_from([0, 1, 2]), st.data())

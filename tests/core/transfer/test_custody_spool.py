@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from ildm.config import Address
+from ildm.core.spool import NEVER, Delivery, Identity, Record
 from ildm.core.transfer.spooled_queue import SpooledQueue
 from ildm.mqtt import Connect, Property, PubAck, PubComp, Publish, PubRel, Subscribe, Subscription, Version
 from ildm.testing.virtual.client import MiniClient
@@ -53,6 +54,27 @@ def test_what_has_arrived_everywhere_is_kept_nowhere(world: World, qos: int) -> 
     assert payloads(b) == payloads(c) == list(range(50))
     assert [kept(site) for site in (a, b, c)] == [0, 0, 0]
     assert not any(site.node.counters["link_repeated"] for site in (a, b, c))
+
+
+@pytest.mark.parametrize("frames", [b"\x32", b"\x32\x05\0\x01t\0\x01\0\x32\x7f", b"\x32\x02\0\x01" * 2])
+def test_a_record_whose_frames_are_no_messages_is_named_and_passed_over(world: World, frames: bytes) -> None:
+    a, b = sites(world, "ab")
+    b.kill()
+    world.run(1)
+    record = Record(frames, 2, Identity("a", 1), 0, NEVER, None, mixed=True)
+    lsn = spool(a).append(record, [Delivery("link/b/0", 1, 0, held=False)])
+    spool(a).sync()
+    a.kill()
+    a.spool = spool(a).next_life()
+    a.start()
+    b.start(("a",))
+    world.run(5)
+    publish(a.client("p"), 0, 3, 1)
+    world.run(2)
+    assert payloads(b) == [0, 1, 2]
+    (said,) = a.logged("a record of the spool is no message")
+    assert said["lsn"] == lsn
+    assert (a.node.counters["spool_unreadable"], kept(a)) == (2, 0)
 
 
 class Run:

@@ -77,6 +77,20 @@ def test_it_is_acknowledged_once_all_receivers_have_it(world: World, row: list[S
     assert a.node.links.idle
 
 
+def test_a_newer_record_is_durable_before_the_neighbour_is_answered(world: World, row: list[Site]) -> None:
+    """A reroute frees what was read. A node that is killed now would have neither record."""
+    a, b, _ = row
+    spool(b).power = True
+    rerouting = b.node.links.cooperation.rerouting
+    rerouting._send_page(b.node.links.links["c"].senders[0].spooled, 0, None, spool(b).last)
+    assert b.node.counters["link_rerouted"] == 7
+    world.run(5)
+    assert unacknowledged(a) == COUNT
+    spool(b).sync()
+    world.run(0.1)
+    assert unacknowledged(a) == COUNT - 7
+
+
 @pytest.mark.parametrize("receivers", ["broker", "neighbour"])
 def test_one_receiver_of_two_is_not_enough(world: World, receivers: str) -> None:
     """Nothing can be written: what both of them have is all that is acknowledged."""
