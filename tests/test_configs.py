@@ -40,11 +40,11 @@ def typed(document: dict[str, Any]) -> dict[str, str]:
 def key_order(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
     """Dotted keys of a configuration model, in the order of their definition."""
     for name, field in model.model_fields.items():
-        section = field.annotation
+        section, key = field.annotation, prefix + (field.alias or name)
         if isinstance(section, type) and issubclass(section, BaseModel) and section is not PluginChoice:
-            yield from key_order(section, f"{prefix}{name}.")
+            yield from key_order(section, f"{key}.")
         else:
-            yield prefix + name
+            yield key
 
 
 def not_installed() -> set[str]:

@@ -9,6 +9,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 
 from ildm.address import Address
 from ildm.config.errors import ConfigError
+from ildm.config.rate import RateConfig
 from ildm.config.rules import DialedNeighbor, RulesOfNeighbors, TopicRule, TopicRules
 from ildm.config.section import IN_SECONDS, OFF, Bytes, Seconds, Section
 from ildm.config.transports import LinkAddress, LinkTls
@@ -108,9 +109,12 @@ class LinkConfig(Section):
     else does."""
     compression_contexts: Annotated[int, Field(ge=1, le=100_000)] = 256
     """Sessions of links that this node compresses at a time, each with 256 KiB; others send uncompressed."""
+    rate: RateConfig = RateConfig()
+    """Bytes a second that links carry at most, each by itself. What does not fit waits in the queue."""
     unsent_bytes: Bytes | None = None
     """What the system may take for a neighbour before it has sent it (Linux). A slow link then shows sooner
-    by its queue, and fast ones cost more; null: as much as the system wants, which may be megabytes."""
+    by its queue, and fast ones cost more; null: the burst of ``rate.out``, and without a rate as much as the
+    system wants, which may be megabytes."""
     packet_size: Bytes = 16 << 20
     """Of the largest packet on a link."""
     control_bytes: Bytes = 4 << 20
@@ -200,6 +204,20 @@ class LinkConfig(Section):
         """What the link with a neighbour costs beside its delay; ``address``: where it was dialed."""
         costs = [each.cost for each in self.neighbors if node_id == each.id or str(each.url) == address]
         return max((cost for cost in costs if cost is not None), default=0)
+
+    def rate_of(self, node_id: str, address: str | None) -> RateConfig:
+        """What the link with a neighbour may carry; ``address``: where it was dialed."""
+        for each in self.neighbors:
+            if each.rate is not None and (node_id == each.id or str(each.url) == address):
+                return each.rate
+        return self.rate
+
+    @property
+    def most_unsent(self) -> int | None:
+        """What the system may take for a neighbour before it has sent it."""
+        rates = [each.rate for each in self.neighbors if each.rate is not None]
+        bursts = [each.burst_of(each.out) for each in (*rates, self.rate) if each.out is not None]
+        return self.unsent_bytes if self.unsent_bytes is not None else min(bursts, default=None)
 
     @property
     def addresses(self) -> list[Address]:

@@ -16,6 +16,7 @@ from pydantic import (
 
 from ildm.address import Address, parse_address
 from ildm.config.errors import ConfigError
+from ildm.config.rate import RateConfig
 from ildm.config.section import Section
 from ildm.config.transports import Fingerprint, LinkAddress
 from ildm.core.transfer.rules import MAX_FILTERS, MAX_PREFIX, MAX_RULES, flaw
@@ -173,6 +174,8 @@ class NeighborConfig(Section):
     rules: TopicRules | None = None
     """What may cross the link with it, in place of `link.rules`, whichever side has dialed."""
 
+    rate: RateConfig | None = None
+    """Bytes a second on the link with it, in place of `link.rate`."""
     cost: Annotated[int, Field(ge=0, le=1000)] | None = None
     """Steps that the link weighs more in the choice of the tree, as a metered one; four stand for twice the
     delay."""

@@ -24,6 +24,11 @@ _SIZES = {"b": 1} | {
     for power, letter in enumerate("kmgt", 1)
     for rest in ("", "b", "ib")
 }
+_RATES: dict[str, float] = {"bit": 0.125, "b": 1} | {
+    f"{letter}{rest}": (1000 if rest != "ib" else 1024) ** power / (8 if rest == "bit" else 1)
+    for power, letter in enumerate("kmg", 1)
+    for rest in ("bit", "b", "ib")
+}
 _DURATIONS = {"ms": 0.001, "s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
@@ -47,6 +52,14 @@ def _number(value: object, units: Mapping[str, float], expected: str) -> object:
     return int(number) if number.is_integer() else number
 
 
+def _in_bytes_a_second(value: object) -> object:
+    expected = (
+        "expected a number of bytes a second, also with a unit: 64kbit, 1mbit, 16kB (1000s), 16KiB (1024s)"
+    )
+    number = _number(value, _RATES, expected)
+    return int(number) if isinstance(value, str) and isinstance(number, float) else number
+
+
 def _in_bytes(value: object) -> object:
     return _number(value, _SIZES, "expected a number of bytes, also with a unit: 32MiB (1024s), 10GB (1000s)")
 
@@ -61,6 +74,14 @@ IN_BYTES = BeforeValidator(_in_bytes)
 """A number may be written with a unit: ``32MiB``."""
 IN_SECONDS = BeforeValidator(_in_seconds)
 """A number may be written with a unit: ``7d``."""
+LOWEST_RATE = 125
+HIGHEST_RATE = 10 << 30
+Rate = Annotated[
+    int,
+    BeforeValidator(_in_bytes_a_second),
+    Field(ge=LOWEST_RATE, le=HIGHEST_RATE, json_schema_extra={"unit": "bytes a second"}),
+]
+"""Bytes a second; may be written in bits: ``64kbit``."""
 Bytes = Annotated[int, IN_BYTES, Field(ge=1024, le=1 << 30, json_schema_extra={"unit": "bytes"})]
 Seconds = Annotated[float, IN_SECONDS, Field(gt=0, le=86400 * 365, json_schema_extra={"unit": "seconds"})]
 

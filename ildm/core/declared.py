@@ -279,6 +279,12 @@ LINKS = united(
         ("kind",),
         {"link_chunks_coded": "coded", "link_chunks_stored": "stored"},
     ),
+    counter("link_budget_waited_bytes", "bytes", "Bytes of messages that had to wait for link.rate"),
+    counter(
+        "link_budget_overdrawn",
+        "events",
+        "Times a neighbour was read no further, as answers to it took more than link.rate",
+    ),
     counter("link_contexts_refused", "writes", "Writes stored, as all contexts of compression were in use"),
     counter("link_malformed", "packets", "Packets of neighbours that cannot be"),
     counter("link_internal_errors", "events", "Links broken by an error of this node"),

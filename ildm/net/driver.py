@@ -118,7 +118,7 @@ class AsyncioDriver:
         unsent_bytes: int | None = None,
         dialing: Dialing | None = None,
     ) -> None:
-        """``unsent_bytes`` is for links, see :attr:`ildm.config.LinkConfig.unsent_bytes`."""
+        """``unsent_bytes`` is for links, see :attr:`ildm.config.LinkConfig.most_unsent`."""
         self._loop = loop
         self._unsent = unsent_bytes
         self._dialing = dialing or Dialing()

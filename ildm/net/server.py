@@ -123,7 +123,7 @@ class NodeServer:
         turns = Turns(loop.call_soon, counters)
         self.reactor = new_reactor(loop, turns, config.limits.read_wait)
         self.dialing = Dialing(config, self.tls, self.reactor, turns)
-        self.driver = AsyncioDriver(loop, config.link.unsent_bytes, self.dialing)
+        self.driver = AsyncioDriver(loop, config.link.most_unsent, self.dialing)
         self.store = StateStore(
             config.state_dir,
             loop.call_later,

@@ -99,6 +99,7 @@ class CompressedTransport:
         "_transport",
         "_waits",
         "codec",
+        "made",
     )
 
     def __init__(
@@ -114,6 +115,8 @@ class CompressedTransport:
     ) -> None:
         self._transport = transport
         self.codec = codec
+        self.made = 0
+        """Bytes of all that was written, as they went over the connection."""
         self._compressor = Compressor(codec, contexts)
         self._decompressor = Decompressor(codec)
         self._driver = driver
@@ -132,6 +135,7 @@ class CompressedTransport:
         if not data:
             return
         coded = self._compressor.chunks(data, not self._stores and self._pays())
+        self.made += len(coded)
         self._count("out", len(data), len(coded))
         self._transport.write(coded)
 
@@ -147,6 +151,14 @@ class CompressedTransport:
     def last_minute(self) -> tuple[int, int]:
         """Plain and coded bytes of both directions."""
         return self._last_minute.sums(self._driver.now())
+
+    def coded_bytes(self) -> int:
+        return self.made
+
+    def ratio(self) -> float:
+        """Plain bytes for each coded one, of the last minute."""
+        plain, coded = self.last_minute()
+        return max(1.0, plain / coded) if coded else 1.0
 
     # receiving --------------------------------------------------------------------------------
 

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from ildm.api import Source
 from ildm.core.link import scope
+from ildm.core.link.budgets import FEATURE, Budgets
 from ildm.core.link.clocks import Clocks
 from ildm.core.link.control import (
     ALGORITHM,
     BUCKETS,
+    BUDGET,
     CLOCK,
     DIGEST,
     READY,
@@ -74,6 +76,7 @@ class Cooperation:
             custody=parts.custody,
         )
         self.clocks = Clocks(parts.driver, parts.counters)
+        self.budgets = Budgets(parts)
         self.telling = Telling(parts, self.active)
         self.tracing = Tracing(parts)
         self.watching = Watching(parts, self.active)
@@ -152,6 +155,7 @@ class Cooperation:
             return  # on another session there is newer word
         link.ready_received = int(number)
         if word == b"1":
+            self.budgets.ready(link)
             self.happened(link, LinkEvent.INVITED)
         else:
             self.happened(link, LinkEvent.DECLINED, "blocked")
@@ -251,6 +255,8 @@ class Cooperation:
             self.retained_sync.digest_came(link, payload)
         elif topic == BUCKETS:
             self.retained_sync.buckets_came(link, payload)
+        elif topic == BUDGET and FEATURE in link.features:
+            self.budgets.came(link, payload)
         elif topic == CLOCK:
             self.clocks.heard(link, payload)
         elif not self.membership.control_message(link, topic, payload):

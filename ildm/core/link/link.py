@@ -33,9 +33,11 @@ if TYPE_CHECKING:
     from ildm.core.counters import Counters
     from ildm.core.declared import Left
     from ildm.core.driver import Driver
+    from ildm.core.link.budgets import Limit
     from ildm.core.link.hello import Hello
     from ildm.core.link.ports import Connection
     from ildm.core.link.scope import Scope
+    from ildm.core.transfer.budget import Budget
     from ildm.core.transfer.custody import Custody
     from ildm.core.transfer.rules import LinkRules
 
@@ -71,6 +73,14 @@ class NeighborLink(Stateful):
     """How often others have spoken in the neighbour's name and it has objected."""
     rival: tuple[int, float] | None
     """Who has last come in the neighbour's name, in another life than the neighbour's, and when."""
+    budget: Budget | None
+    """How many bytes a second it carries from here; None: as many as the connections take."""
+    wish: Limit | None
+    """What the neighbour wants to get at most."""
+    wish_is_new: bool
+    """It was said on the present connection."""
+    told_wish: Limit | None
+    """What it was told that this node wants to get."""
     answering: bool
     """It is to be said that what was received is known behind this node, too."""
     lost: Callable[[Publish], None] | None
@@ -151,6 +161,9 @@ class NeighborLink(Stateful):
         self._own_interest = None if rules is None else Translation(rules.interest)
         self._said: set[str] = set()
         self.answering = False
+        self.budget = None
+        self.wish = self.told_wish = None
+        self.wish_is_new = False
         self.transferred_in = 0
         self.limits = limits_of(config, sessions, config.delay)
         self._writable = writable
@@ -169,6 +182,7 @@ class NeighborLink(Stateful):
             sender = Sender(self.driver, self.limits, self.counters, "link", index, queue, self.custody)
             sender.pressure.lost = self._lost
             sender.wire.rules = self.rules
+            sender.wire.limit(self.budget)
             sender.allowance.writable_again = self._writable_again
             self.senders.append(sender)
             self.inbounds.append(

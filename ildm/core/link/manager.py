@@ -160,6 +160,7 @@ class LinkManager:
             now, before = (None if each is None else each.hits for each in (rules, link.rules))
             if now is not before:  # each set of rules has its own
                 self.cooperation.rules_changed(link, rules)
+            self.cooperation.budgets.follow(link)
         self.terms = replace(self.terms, protocols=own_protocols(config))
         for link in list(self.links.values()):
             if link.control is not None and self.judge.outdated(link):
@@ -348,6 +349,7 @@ class LinkManager:
                 inbound.reset()
         link.connect(session, hello)
         session.bind(link)
+        self.cooperation.budgets.connected(link)
         session.ping()
         self.parts.injector.same_broker.linked(link.node_id, link.token, hello.boot, hello.broker)
         self.cooperation.happened(link, LinkEvent.CONNECTED)

@@ -18,6 +18,7 @@ from ildm.core.frames import (
     publish_run,
 )
 from ildm.core.link.admitting import Admitting
+from ildm.core.link.budgets import FEATURE, window_bytes
 from ildm.core.link.certificates import Certificates, not_certified
 from ildm.core.link.compression import CompressedTransport
 from ildm.core.link.control import CONTROL, DATA
@@ -137,6 +138,7 @@ class LinkSession(BaseSession):
         "_agreed",
         "_certificates",
         "_coded",
+        "_spent",
         "_tail",
         "_timer",
         "cooperation",
@@ -173,6 +175,8 @@ class LinkSession(BaseSession):
         self._certificates: Certificates | None = None
         self._coded: CompressedTransport | None = None
         """The transport, where what crosses is compressed."""
+        self._spent = 0
+        """Bytes of the handshake that were written."""
         self._tail = Tail()
         self._timer: Any = None
 
@@ -200,6 +204,7 @@ class LinkSession(BaseSession):
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self._coded = None
+        self._spent = 0
         transport.set_write_buffer_limits(high=self.parts.limits.write_buffer)
         self.last_heard = self.driver.now()
         self._timer = self.driver.call_later(self.parts.config.connect_timeout, self._handshake_timed_out)
@@ -227,7 +232,11 @@ class LinkSession(BaseSession):
             lambda answer: self._judge_acceptor(answer, expected, goes_on=far if not hello.fresh else None),
             binding,
         )
-        self.write(handshake.start())
+        self._greet(handshake.start())
+
+    def _greet(self, data: bytes) -> None:
+        self._spent += len(data)
+        self.write(data)
 
     def _judge(self, hello: Hello) -> Hello | Refusal:
         self.index = hello.index
@@ -506,7 +515,7 @@ class LinkSession(BaseSession):
             return
         handshake = self.handshake
         assert handshake is not None
-        self.write(handshake.receive(packet, frame))
+        self._greet(handshake.receive(packet, frame))
         outcome = handshake.outcome
         if isinstance(outcome, Refusal):
             self.refusal = outcome
@@ -533,10 +542,17 @@ class LinkSession(BaseSession):
             compression.contexts,
             self.driver,
             self.parts.counters,
-            lambda: self.link is not None and compression.pays(self.link.round_trip.value),
+            self._pays,
             lambda: self.data_received(b""),
             not self.paused,
         )
+
+    def _pays(self) -> bool:
+        """Whether bytes are dearer than processor time on this link."""
+        link = self.link
+        if link is None:
+            return False
+        return link.budget is not None or self.parts.compression.pays(link.round_trip.value)
 
     @property
     def encrypted(self) -> bool:
@@ -564,6 +580,7 @@ class LinkSession(BaseSession):
         if self._coded is not None:
             self.sender.wire.store = self._coded.store
         self.sender.wire.set_flowing(self.writable)
+        self.follow_budget()
 
     def _window_bytes(self, link: NeighborLink) -> int:
         """What the neighbour lets be under way, by local names."""
@@ -577,7 +594,38 @@ class LinkSession(BaseSession):
     def follow_rules(self) -> None:
         """The link has other rules."""
         if self.link is not None and self.sender is not None:
-            self.sender.narrow(self._window_bytes(self.link))
+            self.sender.bound(self._window_bytes(self.link), widens=False)
+
+    def follow_budget(self) -> None:
+        """The link has another budget, or none."""
+        sender, transport = self.sender, self.transport
+        if sender is None or transport is None:
+            return
+        pacer, high = sender.wire.pacer, self.parts.limits.write_buffer
+        if pacer is not None:
+            high = min(high, pacer.budget.burst)
+            pacer.bind(self._hold, None if self._coded is None else self._coded.coded_bytes, self._spent)
+            self._spent = 0
+        transport.set_write_buffer_limits(high=high)
+        self.follow_window()
+
+    def follow_window(self) -> None:
+        """What may be under way has changed with the budget, or the round-trip time."""
+        link, sender = self.link, self.sender
+        if link is None or sender is None:
+            return
+        size = self._window_bytes(link)
+        if link.budget is not None:
+            ratio = 1.0 if self._coded is None else self._coded.ratio()
+            size = min(size, window_bytes(link, ratio))
+        sender.bound(size, widens=True)
+
+    def _hold(self, holds: bool) -> None:
+        """Read no more while answers take more than the budget, or read again."""
+        if holds:
+            self.pause(FEATURE)
+        else:
+            self.resume(FEATURE)
 
     def unbind(self) -> None:
         """No longer be part of a link: another session has taken the place, or the link has gone."""
@@ -615,6 +663,7 @@ class LinkSession(BaseSession):
             case PingResp():
                 if self.index == 0:
                     link.round_trip.answered(self.driver.now())
+                    self.cooperation.budgets.measured(link)
                     self.cooperation.membership.measured(link)
             case Disconnect():
                 self._disconnected(packet, link, sender)

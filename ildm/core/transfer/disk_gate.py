@@ -99,6 +99,11 @@ class DiskGate:
         """Whether something waits here."""
         return bool(self._answers or self._sealed or self._kept_back)
 
+    @property
+    def withholds(self) -> bool:
+        """Whether messages wait here."""
+        return bool(self._sealed or self._kept_back)
+
     def answer(self, data: bytes) -> None:
         """Take an answer that may be given once all is durable that this node has custody of by now."""
         self._answers.append((self._custody.last, data))

@@ -288,9 +288,10 @@ class Sender(SpooledSender):
 
     # queue ------------------------------------------------------------------------------------
 
-    def narrow(self, window_bytes: int) -> None:
-        """No more bytes than that may be under way on this connection from now on."""
-        self._window.max_bytes = min(self._window.max_bytes, window_bytes)
+    def bound(self, window_bytes: int, widens: bool) -> None:
+        """No more bytes than that may be under way from now on; ``widens``: perhaps more than before."""
+        before = self.limits.inflight_bytes if widens else self._window.max_bytes
+        self._window.max_bytes = min(before, window_bytes)
 
     @property
     def sent(self) -> int:
@@ -425,6 +426,8 @@ class Sender(SpooledSender):
         if entry.receipt is not None and self._spooled is None:
             entry.receipt.when_void = queue.disown
         queue.append(entry)
+        if self.wire.pacer is not None:
+            self.wire.pacer.waits(entry.size)
         if self.pressure.over(1):
             self.pressure.make_room(entry, source)
         if self.open and self.wire.writable and queue.overtakes(entry):
@@ -440,6 +443,8 @@ class Sender(SpooledSender):
         Answers how many need not wait.
         """
         wire, window = self.wire, self._window
+        if wire.pacer is not None:
+            count = wire.pacer.fitting(batch, first, count)
         if not (batch.qos and wire.max_qos):
             wire.write_qos_0(batch.part(first, count).at_qos(0))
             if batch.qos and receipt is not None:

@@ -10,6 +10,7 @@ from ildm.core.frames import frames_to_v311, frames_topic
 from ildm.core.transfer.batch import Batch
 from ildm.core.transfer.disk_gate import DiskGate, Gated
 from ildm.core.transfer.message_ids import SentIds
+from ildm.core.transfer.pacer import Pacer
 from ildm.core.transfer.queue import BatchEntry, Entry
 from ildm.core.transfer.share import Share
 from ildm.core.transfer.window import Inflight, InflightBatch, under_way
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from ildm.api import Timer
     from ildm.core.counters import Counters
     from ildm.core.driver import Driver, Transport
+    from ildm.core.transfer.budget import Budget
     from ildm.core.transfer.custody import Custody
     from ildm.core.transfer.receipt import Receipt
     from ildm.core.transfer.rules import LinkRules
@@ -56,6 +58,7 @@ class Wire(Gated):
         "max_packet_size",
         "max_qos",
         "name",
+        "pacer",
         "retain_available",
         "rules",
         "sent",
@@ -103,6 +106,8 @@ class Wire(Gated):
         self.store: Callable[[bool], None] | None = None
         """Has a compressed connection leave what is written as it is from now on, or compress it again."""
         self._stores = False
+        self.pacer: Pacer | None = None
+        """Keeps what is written within a budget; None: the connection takes as much as it can."""
         self.watch: SenderWatch | None = None
         """Told of what is written, by the names of this site; None: nobody looks."""
         self.sent = 0
@@ -160,13 +165,16 @@ class Wire(Gated):
     def _forget(self) -> None:
         """What was not written is sent again on the next connection, or asked for again by the far end."""
         self._out = []
+        if self.pacer is not None:
+            self.pacer.forget()
         if self._gate is not None:
             self._gate.forget()
 
     def set_flowing(self, flowing: bool) -> None:
         """The connection takes more, or no more."""
         self._flowing = flowing
-        self.writable = flowing and not self.stalled
+        paced = self.pacer is not None and self.pacer.paced
+        self.writable = flowing and not self.stalled and not paced
         self.unread = 0
         if self.writable:
             self._has_room()
@@ -180,6 +188,16 @@ class Wire(Gated):
     def still_valid(self, packet: bytes) -> bytes:
         return self._still_valid(packet)
 
+    def limit(self, budget: Budget | None) -> None:
+        """Another budget holds from now on, or none; who has the connection binds the pacer to it."""
+        former, self.pacer = self.pacer, None
+        if budget is not None:
+            self.pacer = Pacer(self.driver, self.counters, self, budget)
+        self._flushing = False  # a flush more does no harm
+        if former is not None:
+            former.end()
+            self.driver.call_soon(self.go_on)
+
     # writing ----------------------------------------------------------------------------------
 
     def write(self, data: bytes) -> None:
@@ -187,10 +205,15 @@ class Wire(Gated):
         if self.transport is None:
             return
         if not self.writable:
-            self.unread += len(data)
+            self._count_unread(len(data))
         self._out.append(data)
         if not self._flushing:
             self._flush_soon(len(data))
+
+    def _count_unread(self, size: int) -> None:
+        self.unread += size
+        if self.pacer is not None:
+            self.pacer.overdrawn(self.unread)
 
     def write_durable(self, data: bytes) -> None:
         """Write an acknowledgement once all is durable that this node has custody of by now."""
@@ -199,7 +222,7 @@ class Wire(Gated):
         elif self.transport is not None:
             self._gate.answer(data)
             if not self.writable:
-                self.unread += len(data)
+                self._count_unread(len(data))
             if not self._flushing:
                 self._flush_soon(len(data))
 
@@ -369,17 +392,26 @@ class Wire(Gated):
     def _flush_soon(self, size: int) -> None:
         """Write what there is at the end of this turn of the event loop, or after :attr:`delay`; ``size`` is
         that of what has just come to it."""
-        if self.delay:
+        pacer = self.pacer
+        full = pacer is not None and pacer.add(size)
+        if self.delay and not full:
             self._joined += size
             if self._joined < JOINED:
                 if self._joining is None:
                     self._joining = self.driver.call_later(self.delay, self.flush)
                 return
-        self._flushing = True
+        if pacer is None:
+            self._flushing = True
+        elif pacer.asked:  # each write is counted
+            return
+        else:
+            pacer.asked = True
         self.driver.call_soon(self.flush)
 
     def flush(self) -> None:
         self._flushing = False
+        if self.pacer is not None:
+            self.pacer.begin_flush()
         if self._joining is not None:
             self._joining.cancel()
             self._joining = None
@@ -391,10 +423,16 @@ class Wire(Gated):
         elif out and self.transport is not None:
             self._out = []
             self.put(out)
+        if self.pacer is not None:
+            self.pacer.flushed(bool(self._out) or (self._gate is not None and self._gate.withholds))
         if self._stores and self.store is not None and self.idle:
             self._stores = False
             self.store(False)
 
     def put(self, packets: list[bytes]) -> None:
         if packets and self.transport is not None:
-            self.transport.write(packets[0] if len(packets) == 1 else b"".join(packets))
+            data = packets[0] if len(packets) == 1 else b"".join(packets)
+            if self.pacer is None:
+                self.transport.write(data)
+            else:
+                self.pacer.write(self.transport, data)

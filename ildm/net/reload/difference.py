@@ -74,9 +74,9 @@ def _compared(key: str, path: str, before: object, after: object) -> Iterator[Ch
     if isinstance(before, PluginChoice) and isinstance(after, PluginChoice) and before.name == after.name:
         yield from _options(f"{key}.options", f"{path}.options", before.options, after.options)
     elif isinstance(before, BaseModel) and type(before) is type(after):
-        for name in type(before).model_fields:
-            theirs = getattr(after, name)
-            yield from _compared(f"{key}.{name}", f"{path}.{name}", getattr(before, name), theirs)
+        for name, field in type(before).model_fields.items():
+            theirs, said = getattr(after, name), field.alias or name
+            yield from _compared(f"{key}.{said}", f"{path}.{said}", getattr(before, name), theirs)
     elif isinstance(before, Mapping) and isinstance(after, Mapping):
         for name in [*before, *(name for name in after if name not in before)]:
             there = [_shown(each[name]) if name in each else None for each in (before, after)]
@@ -147,7 +147,8 @@ def _text(value: object) -> str:
         case NeighborConfig() if value == NeighborConfig(url=value.url):
             return str(value.url)
         case BaseModel():
-            given = {name: getattr(value, name) for name in value.model_fields_set}
+            fields = type(value).model_fields
+            given = {fields[name].alias or name: getattr(value, name) for name in value.model_fields_set}
             inside = ", ".join(f"{name}: {_text(each)}" for name, each in sorted(given.items()))
             return f"{{{inside}}}"
         case list():

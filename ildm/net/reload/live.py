@@ -29,6 +29,7 @@ LIVE = frozenset(
         "link.features",
         "link.compression",
         "link.compression_encrypted",
+        "link.rate",
         "link.secret",
         "link.secret_file",
         "link.subscribe_wait",

@@ -40,6 +40,12 @@ class Pipe:
         self.closed = False
         """Closed here, or by the other end and noticed here."""
         self.reading = True
+        self.rate: float | None = None
+        """Bytes a second that go from this end, as over a thin line; None: any number."""
+        self._free_at = 0.0
+        """When all that was sent has gone."""
+        self.metered: Callable[[int], None] | None = None
+        """Told of the bytes that go from this end, as they go."""
         self.read_rate: float | None = None
         """Bytes a second this end reads at most."""
         self.written = bytearray()
@@ -153,10 +159,15 @@ class Pipe:
             self._send(FIN)
 
     def _send(self, item: bytes | None) -> None:
+        world = self.world
+        gone = world.time
         if item:
             self._under_way += len(item)
-        world = self.world
-        arrival = world.time + (world.latency if self.latency is None else self.latency)
+            if self.metered is not None:
+                self.metered(len(item))
+            if self.rate is not None:
+                gone = self._free_at = max(gone, self._free_at) + len(item) / self.rate
+        arrival = gone + (world.latency if self.latency is None else self.latency)
         arrival = max(arrival, self._last_arrival)
         self._last_arrival = arrival
         world.arrive(arrival, self.other._arrive, item)
