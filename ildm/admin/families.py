@@ -70,6 +70,38 @@ CLOCK_SKEW = _gauge(
     "clock_skew_seconds", "seconds", "How far a neighbour's clock is ahead of this node's", "neighbor"
 )
 LINK_RTT = _gauge("link_rtt_seconds", "seconds", "Round-trip time of the link with a neighbour", "neighbor")
+LINK_BUDGET_RATE = _gauge(
+    "link_budget_bytes_per_second",
+    "bytes",
+    "Bytes a second that may go to a neighbour (link.rate)",
+    "neighbor",
+)
+LINK_BUDGET_USED = _gauge(
+    "link_budget_used_ratio", "ratio", "Part of that which was used in the last 10 to 20 s", "neighbor"
+)
+LINK_BUDGET_WAITED = _gauge(
+    "link_budget_neighbor_waited_bytes_total",
+    "bytes",
+    "Bytes of messages to a neighbour that had to wait for that",
+    "neighbor",
+    kind="counter",
+)
+LINK_PLAIN_BYTES = _gauge(
+    "link_neighbor_plain_bytes_total",
+    "bytes",
+    "Bytes from and to a neighbour on links with compression, as they were before it",
+    "neighbor",
+    "direction",
+    kind="counter",
+)
+LINK_CODED_BYTES = _gauge(
+    "link_neighbor_coded_bytes_total",
+    "bytes",
+    "The same bytes as they went over the link",
+    "neighbor",
+    "direction",
+    kind="counter",
+)
 LINK_PROTOCOL = _gauge(
     "link_protocol", "versions", "Version of the link protocol spoken with a neighbour", "neighbor"
 )
@@ -129,6 +161,11 @@ MEASURED = (
     RULE_HITS,
     CLOCK_SKEW,
     LINK_RTT,
+    LINK_BUDGET_RATE,
+    LINK_BUDGET_USED,
+    LINK_BUDGET_WAITED,
+    LINK_PLAIN_BYTES,
+    LINK_CODED_BYTES,
     LINK_PROTOCOL,
     LINK_QUEUE,
     LINK_QUEUE_BYTES,

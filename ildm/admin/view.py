@@ -77,7 +77,9 @@ class NodeView(Protocol):
         and ``announced`` (numbers of filters), ``rtt`` (seconds of a round trip) and ``clock_skew`` (seconds
         that the neighbour's clock is ahead), each None while it is not known, ``saved`` and ``on_demand``.
         ``release``, ``protocol`` and ``features`` are those of the last session; None, None and empty before.
-        ``compression`` is None, or ``codec`` and ``ratio``, how many times fewer bytes crossed lately.
+        ``compression`` is None, or ``codec``, ``ratio`` (how many times fewer bytes crossed lately) and the
+        bytes ``plain_in, plain_out, coded_in, coded_out``. ``rate`` is None, or ``bytes`` a second that go to
+        the neighbour at most, ``burst``, the part ``used`` lately, and bytes that ``waited`` for it.
         ``state`` is active, blocked, connecting, down, refused or duplicate; ``direction`` is out where
         this node connects.
         """

@@ -147,6 +147,19 @@ def _links(view: LiveView, left_out: dict[str, int]) -> Iterator[Family]:
         (metrics.LINK_PROTOCOL, "protocol"),
     ):
         yield metric, [Sample((name,), row[key]) for name, row in shown if row[key] is not None]
+    limited = [(name, row["rate"]) for name, row in shown if row["rate"] is not None]
+    for metric, key in (
+        (metrics.LINK_BUDGET_RATE, "bytes"),
+        (metrics.LINK_BUDGET_USED, "used"),
+        (metrics.LINK_BUDGET_WAITED, "waited"),
+    ):
+        yield metric, [Sample((name,), rate[key]) for name, rate in limited]
+    coded = [(name, row["compression"]) for name, row in shown if row["compression"] is not None]
+    for metric, kind in ((metrics.LINK_PLAIN_BYTES, "plain"), (metrics.LINK_CODED_BYTES, "coded")):
+        yield (
+            metric,
+            [Sample((name, way), row[f"{kind}_{way}"]) for name, row in coded for way in ("in", "out")],
+        )
     yield metrics.LINK_QUEUE, [Sample((name,), row["queued_messages"]) for name, row in shown]
     yield metrics.LINK_QUEUE_BYTES, [Sample((name,), row["queued_bytes"]) for name, row in shown]
 

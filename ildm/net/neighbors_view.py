@@ -58,6 +58,7 @@ def link_row(link: NeighborLink, neighbor: Neighbor | None) -> dict[str, Any]:
         "queued_bytes": link.queued_bytes,
         "dropped": link.dropped,
         "compression": compression(link),
+        "rate": rate(link),
         "interest": len(link.interest),
         "announced": len(link.announced),
         "rtt": link.round_trip.value if link.connected else None,
@@ -74,7 +75,25 @@ def compression(link: NeighborLink) -> dict[str, Any] | None:
         return None
     minutes = [coded.last_minute() for coded in found]
     plain, made = sum(each[0] for each in minutes), sum(each[1] for each in minutes)
-    return {"codec": found[0].codec, "ratio": round(plain / made, 2) if made else None}
+    totals = link.totals
+    return {
+        "codec": found[0].codec,
+        "ratio": round(plain / made, 2) if made else None,
+        "plain_in": totals.plain_in,
+        "plain_out": totals.plain_out,
+        "coded_in": totals.coded_in,
+        "coded_out": totals.coded_out,
+    }
+
+
+def rate(link: NeighborLink) -> dict[str, Any] | None:
+    """Bytes a second to the neighbour, which part of that was used lately, and bytes that had to wait; None:
+    it has no budget."""
+    budget = link.budget
+    if budget is None:
+        return None
+    used = round(budget.used(link.driver.now()), 3)
+    return {"bytes": budget.rate, "burst": budget.burst, "used": used, "waited": budget.waited}
 
 
 OLDER = "0.2 or older"
@@ -128,7 +147,7 @@ def neighbor_row(node: Node, neighbor: Neighbor) -> dict[str, Any]:
         **spoken(None),
         **dict.fromkeys(("transferred_out", "transferred_in", "queued_messages", "queued_bytes"), 0),
         **dict.fromkeys(("dropped", "interest", "announced"), 0),
-        **dict.fromkeys(("compression", "rtt", "clock_skew")),
+        **dict.fromkeys(("compression", "rate", "rtt", "clock_skew")),
         "on_demand": False,
         "saved": neighbor.saved,
     }

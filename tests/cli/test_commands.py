@@ -217,6 +217,14 @@ def test_how_a_link_is_compressed_is_shown_where_one_is() -> None:
     assert "deflate -" in shown("neighbor list", Neighbors(1, [idle], []))
 
 
+def test_the_rate_of_a_link_is_shown_where_one_has_it() -> None:
+    assert "waited" not in shown("neighbor list", Neighbors(1, [NEIGHBOR], []))
+    rate = {"bytes": 8000, "burst": 2000, "used": 0.954, "waited": 12_345}
+    text = shown("neighbor list", Neighbors(2, [{**NEIGHBOR, "rate": rate}, {**NEIGHBOR, "rate": None}], []))
+    for part in ("8.0 kB/s 95%", "12.3 kB"):
+        assert part in text
+
+
 def test_neighbours_that_were_refused_are_listed_where_there_are_no_others() -> None:
     text = shown("neighbor list", Neighbors(0, [], [REFUSED, {**REFUSED, "node_id": None}]))
     for part in ("no neighbours", "192.0.2.7", "west", "wrong link secret", "1,234"):

@@ -24,6 +24,7 @@ def neighbors(page: Neighbors) -> RenderableType:
     if not page.items:
         return Group(Text("no neighbours; add one with: neighbor add HOST:PORT", style="dim"), *refused)
     compressed = any(row.get("compression") for row in page.items)
+    limited = any(row.get("rate") for row in page.items)
     grid = table(
         [
             "neighbour",
@@ -38,6 +39,7 @@ def neighbors(page: Neighbors) -> RenderableType:
             ">queued",
             ">dropped",
             *([">compression"] if compressed else []),
+            *([">rate", ">waited"] if limited else []),
         ]
     )
     for row in page.items:
@@ -56,6 +58,7 @@ def neighbors(page: Neighbors) -> RenderableType:
             f"{row['queued_messages']:,} ({size(row['queued_bytes'])})" if row["queued_messages"] else "0",
             cell(row["dropped"]),
             *([_ratio(row.get("compression"))] if compressed else []),
+            *(_rate(row.get("rate")) if limited else []),
         )
     return Group(grid, *rest(page), *_spoken(page.items), *refused)
 
@@ -80,6 +83,13 @@ def _ratio(compression: Mapping[str, Any] | None) -> str:
         return "-"
     ratio = compression["ratio"]
     return f"{compression['codec']} {'-' if ratio is None else f'{ratio:.1f}'}"
+
+
+def _rate(rate: Mapping[str, Any] | None) -> tuple[str, str]:
+    """Bytes a second at most, which part of them was used lately, and what has waited for that."""
+    if rate is None:
+        return "-", "-"
+    return f"{size(rate['bytes'])}/s {rate['used']:.0%}", size(rate["waited"])
 
 
 def _refused(rows: Iterable[Mapping[str, Any]]) -> RenderableType:

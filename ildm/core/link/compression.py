@@ -76,6 +76,15 @@ class LastMinute:
             self._began = now
 
 
+class Totals:
+    """Bytes of a link, over all its connections."""
+
+    __slots__ = ("coded_in", "coded_out", "plain_in", "plain_out")
+
+    def __init__(self) -> None:
+        self.plain_in = self.plain_out = self.coded_in = self.coded_out = 0
+
+
 class CompressedTransport:
     """A connection that takes plain bytes; what comes by it goes through :meth:`plain`.
 
@@ -100,6 +109,7 @@ class CompressedTransport:
         "_waits",
         "codec",
         "made",
+        "totals",
     )
 
     def __init__(
@@ -117,6 +127,8 @@ class CompressedTransport:
         self.codec = codec
         self.made = 0
         """Bytes of all that was written, as they went over the connection."""
+        self.totals = Totals()
+        """Those of the link, once it is known."""
         self._compressor = Compressor(codec, contexts)
         self._decompressor = Decompressor(codec)
         self._driver = driver
@@ -136,6 +148,8 @@ class CompressedTransport:
             return
         coded = self._compressor.chunks(data, not self._stores and self._pays())
         self.made += len(coded)
+        self.totals.plain_out += len(data)
+        self.totals.coded_out += len(coded)
         self._count("out", len(data), len(coded))
         self._transport.write(coded)
 
@@ -170,6 +184,8 @@ class CompressedTransport:
         """
         was = self._decompressor.waits
         plain = self._decompressor.plain(data)
+        self.totals.plain_in += len(plain)
+        self.totals.coded_in += len(data)
         self._count("in", len(plain), len(data))
         if self._decompressor.waits:
             if not was:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ildm.api import Peer
 from ildm.core.link.clocks import NeighborClock
+from ildm.core.link.compression import Totals
 from ildm.core.link.features import NONE
 from ildm.core.link.interest import Announcer, ReceivedInterest
 from ildm.core.link.round_trip import RoundTrip
@@ -81,6 +82,8 @@ class NeighborLink(Stateful):
     """It was said on the present connection."""
     told_wish: Limit | None
     """What it was told that this node wants to get."""
+    totals: Totals
+    """Bytes that were compressed, and what became of them."""
     answering: bool
     """It is to be said that what was received is known behind this node, too."""
     lost: Callable[[Publish], None] | None
@@ -162,6 +165,7 @@ class NeighborLink(Stateful):
         self._said: set[str] = set()
         self.answering = False
         self.budget = None
+        self.totals = Totals()
         self.wish = self.told_wish = None
         self.wish_is_new = False
         self.transferred_in = 0

@@ -579,6 +579,7 @@ class LinkSession(BaseSession):
         )
         if self._coded is not None:
             self.sender.wire.store = self._coded.store
+            self._coded.totals = link.totals
         self.sender.wire.set_flowing(self.writable)
         self.follow_budget()
 

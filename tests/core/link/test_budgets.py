@@ -10,6 +10,7 @@ from ildm.core.link.budgets import Limit, decoded, encoded
 from ildm.core.link.control import BUDGET, send_control
 from ildm.core.transfer.budget import Budget
 from ildm.mqtt import MalformedPacket, Publish
+from ildm.net.neighbors_view import neighbor_rows
 from ildm.testing.virtual.pipe import Pipe
 from ildm.testing.virtual.world import World
 from tests.core.link.test_features import reload
@@ -209,6 +210,23 @@ def test_a_rate_outlives_a_connection(world: World) -> None:
     meter = Meter(world, pipe(a, "b"))
     world.run(11)
     assert meter.most(10) <= 1.05 * 10 * RATE + BURST
+
+
+def test_the_use_of_a_rate_is_told(world: World) -> None:
+    a, b = row(world, "ab", "pf", link={**SLOW, "compression": "deflate"})
+    assert neighbor_rows(b.node)[0]["rate"]["used"] < 0.1
+    client = a.client("p")
+    for number in range(1000):
+        client.send(Publish(topic="t", payload=world.random.randbytes(300), qos=1, packet_id=number + 1))
+    world.run(15)
+    told = neighbor_rows(a.node)[0]
+    assert told["rate"]["bytes"] == RATE
+    assert 0.8 <= told["rate"]["used"] <= 1.1
+    assert told["rate"]["waited"] == a.node.counters["link_budget_waited_bytes"] > 100_000
+    ours, theirs = told["compression"], neighbor_rows(b.node)[0]["compression"]
+    for kind in ("plain", "coded"):
+        assert ours[f"{kind}_out"] == a.node.counters[f"link_{kind}_bytes_out"] > 10_000
+        assert abs(ours[f"{kind}_out"] - theirs[f"{kind}_in"]) < 2 * BURST * (10 if kind == "plain" else 1)
 
 
 # what the neighbour wants ---------------------------------------------------------------------------
