@@ -73,8 +73,8 @@ class Budget:
 
     @property
     def most_debt(self) -> float:
-        """Bytes of :data:`MOST_DEBT`."""
-        return MOST_DEBT * self.rate
+        """Bytes of :data:`MOST_DEBT`, beside a burst."""
+        return MOST_DEBT * self.rate + self.burst
 
     def used(self, now: float) -> float:
         """Which part of the rate was used in the last ten to twenty seconds."""

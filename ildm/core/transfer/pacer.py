@@ -23,6 +23,7 @@ class Pacer:
     __slots__ = (
         "_counters",
         "_driver",
+        "_full",
         "_held",
         "_hold",
         "_joined",
@@ -45,6 +46,8 @@ class Pacer:
         """The flush at the end of this turn is asked for."""
         self._joined = 0
         """Bytes that wait for the flush."""
+        self._full = False
+        """More messages would have gone than fitted."""
         self._timer: Timer | None = None
         self._hold: Callable[[bool], None] | None = None
         self._held = False
@@ -67,7 +70,7 @@ class Pacer:
     def forget(self) -> None:
         """The connection is gone, or another one."""
         self._hold = self._made = None
-        self._held = self.paced = self.asked = False
+        self._held = self.paced = self.asked = self._full = False
         self._joined = 0
         self._end_timer()
 
@@ -89,12 +92,18 @@ class Pacer:
         At least one.
         """
         room = max(0, self.budget.share - self._joined)
-        return max(1, min(count, batch.fitting(room, first)))
+        fits = max(1, min(count, batch.fitting(room, first)))
+        if fits < count:
+            self._full = True
+            if not self.asked:  # also if what fits is dropped
+                self.asked = True
+                self._driver.call_soon(self._wire.flush)
+        return fits
 
     def add(self, size: int) -> bool:
         """So many bytes wait for the flush; answers whether no message is to be added to them."""
         self._joined += size
-        if self._joined < self.budget.share:
+        if self._joined < self.budget.share and not self._full:
             return False
         self.paced = True
         self._wire.stall()
@@ -113,6 +122,8 @@ class Pacer:
 
     def flushed(self, withheld: bool) -> None:
         """``withheld``: the disk gate keeps something back, and writes it later."""
+        self.paced |= self._full
+        self._full = False
         if self.paced and self._timer is None and not withheld:
             self._ask()
 

@@ -9,7 +9,7 @@ from ildm.config.rate import RateConfig
 from ildm.core.link.budgets import Limit, decoded, encoded
 from ildm.core.link.control import BUDGET, send_control
 from ildm.core.transfer.budget import Budget
-from ildm.mqtt import MalformedPacket, Publish
+from ildm.mqtt import MalformedPacket, Publish, Version
 from ildm.net.neighbors_view import neighbor_rows
 from ildm.testing.virtual.pipe import Pipe
 from ildm.testing.virtual.world import World
@@ -170,6 +170,21 @@ def test_a_message_larger_than_the_burst_goes_whole_and_is_paid_for(world: World
     assert b.broker.topics() == topics[:1]
     world.run(8)
     assert b.broker.topics() == topics
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("delay", [0.0, 0.05])
+def test_the_rest_of_a_batch_follows(world: World, qos: int, delay: float) -> None:
+    """One message takes less than a write may have, and two take more."""
+    a, b = row(world, "ab", "pf", link={**SLOW, "sessions": 2, "delay": delay})
+    client = a.client("p")
+    frames = [
+        Publish(topic=f"t/{number}", payload=b"x" * 300, qos=qos, packet_id=number + 1 if qos else None)
+        for number in range(2)
+    ]
+    client.transport.write(b"".join(frame.encode(Version.V311) for frame in frames))
+    world.run(5)
+    assert b.broker.topics() == ["t/0", "t/1"]
 
 
 def test_acknowledgements_do_not_wait(world: World) -> None:
