@@ -21,7 +21,7 @@ from ildm.core.link.compression import Compression
 from ildm.core.link.link_store import LinkStore
 from ildm.core.link.manager import LinkManager
 from ildm.core.link.parts import LinkParts
-from ildm.core.link.versions import FIRST
+from ildm.core.link.versions import FIRST, PROTOCOLS, Range
 from ildm.core.local.admission import Admission
 from ildm.core.local.bans import Bans
 from ildm.core.local.client_session import ClientSession
@@ -75,9 +75,10 @@ class Node(ClientEvents):
         spool: Spool | None = None,
         counters: Counters | None = None,
         release: str = "",
+        protocols: Range = PROTOCOLS,
     ) -> None:
         self.config = config
-        self.release = release
+        self.release, self.protocols = release, protocols
         self.driver = driver
         self.store = store
         self.node_id = node_id
@@ -198,6 +199,7 @@ class Node(ClientEvents):
             algorithm=self.algorithm_name or "",
             wire=self.wire,
             release=self.release,
+            protocols=self.protocols,
             has_overlay=self.has_overlay,
             driver=self.driver,
             config=self.config.link,

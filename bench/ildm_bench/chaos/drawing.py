@@ -12,7 +12,9 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Literal
 
-from ildm_bench.chaos.schedule import Client, Fault, Kind, Operation, Schedule, Setting
+from ildm.core.link.features import FEATURES
+from ildm.core.link.versions import PROTOCOLS
+from ildm_bench.chaos.schedule import Client, Fault, Kind, Operation, Schedule, Setting, Variant
 
 SHARED = 16
 """Seeds with one setting."""
@@ -53,6 +55,13 @@ HOARDS = 1 / 12
 """How often nodes have to keep little among much that is done with, where interest tells the two apart."""
 COMPRESSED = 0.2
 """How often links are compressed."""
+UNEQUAL = 0.4
+"""How often sites have different releases or settings of links."""
+FORMER = 0.3
+"""How often one of these has the former protocol, which has no features."""
+CHANGED = 0.4
+"""How often a node among them is upgraded or downgraded, beside all else."""
+SECRET = "a secret of all the sites"
 MOVED = 0.3
 """How often the delay of a link of a ring changes, beside all else."""
 SPREAD = 0.6
@@ -127,7 +136,21 @@ def draw_setting(
     if _ring(names, links) and Random(f"weights {algorithm} {seed}").random() < 0.6:
         # so that the tree follows delays while a schedule lasts
         options["link"] = {**options.get("link", {}), "weight_hold": 10}
-    return Setting(algorithm, names, links, makes, mode, options, latency, seed)
+    unequal = Random(f"variants {algorithm} {seed}")
+    variants: dict[str, Variant] = {}
+    secret = ""
+    if unequal.random() < UNEQUAL:
+        variants = {name: variant(unequal) for name in names}
+        secret = unequal.choice(("", SECRET))
+    return Setting(algorithm, names, links, makes, mode, options, latency, seed, variants, secret)
+
+
+def variant(random: Random) -> Variant:
+    """Of a node that is not to have all."""
+    protocol = PROTOCOLS.low if random.random() < FORMER else 0
+    few = random.choice((0.0, 0.3, 1.0))
+    disabled = tuple(each.name for each in FEATURES if random.random() < few)
+    return Variant(protocol, disabled, random.choice(("", "off", "deflate", "auto")))
 
 
 def _ring(names: Sequence[str], links: Sequence[tuple[str, str]]) -> bool:
@@ -178,6 +201,7 @@ def draw(
     faults = drawing.faults(fault)
     if fault == "mixed":
         faults = drawing.moved(faults, Random(f"delays {algorithm} {seed}"))
+        faults = drawing.changed(faults, Random(f"changes {algorithm} {seed}"))
     drawing.after(faults)
     operations = sorted(drawing.operations, key=lambda operation: operation.at)
     return Schedule(
@@ -350,6 +374,27 @@ class _Drawing:
         fault = Fault(round(at, 4), kind, (f"link/{one}/{other}",), round(lasts, 3), round(value, 3))
         return tuple(sorted((*faults, fault), key=lambda each: each.at))
 
+    def changed(self, faults: tuple[Fault, ...], random: Random) -> tuple[Fault, ...]:
+        """Where sites are unequal, sometimes one is upgraded, perhaps to go back, or the other way round."""
+        if not self.setting.variants or random.random() >= CHANGED:
+            return faults
+        target = (f"node/{random.choice(self.setting.sites)}",)
+        begin = FIRST if self.setting.algorithm in TREE else OVERLAY_FIRST
+        at, made = begin + random.random() * self.scale.seconds, list(faults)
+        kinds: list[Kind] = ["upgrade", "downgrade"]
+        random.shuffle(kinds)
+        for kind in kinds[: random.choice((1, 1, 2))]:
+            made.append(self.change(random, kind, target, at))
+            at = made[-1].over + random.random() * 4
+        return tuple(sorted(made, key=lambda each: each.at))
+
+    def change(self, random: Random, kind: Kind, targets: tuple[str, ...], at: float) -> Fault:
+        """What comes back of a downgraded node is not all that there is."""
+        lasts = round(random.choice((0.05, 0.5, random.random() * self.scale.pause)), 3)
+        drains = random.choice((0.0, round(lasts * random.random(), 3)))
+        becomes = Variant() if kind == "upgrade" else variant(random)
+        return Fault(round(at, 4), kind, targets, lasts, drains, becomes)
+
     @property
     def hoards(self) -> bool:
         """Whether a node may keep messages for one site and be done with others."""
@@ -424,6 +469,8 @@ class _Drawing:
                 if self.pause and random.random() < MACHINES:
                     return self.fault(kind, (f"node/{site}", f"broker/{site}"))
                 return self.fault(kind, tuple(dict.fromkeys(chosen)), round(random.random(), 3))
+            case "upgrade" | "downgrade":
+                return self.change(random, kind, (f"node/{site}",), self.moment())
             case "pause":
                 return self.fault(kind, (f"{random.choice(('node', 'node', 'broker'))}/{site}",))
             case "clock":

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from ildm_bench.chaos.history import Event, Run
+from ildm_bench.chaos.schedule import CHANGES
 
 NEVER = float("inf")
 BY_TOPIC = frozenset({"sg_tbps", "atm_tbps", "stla", "octopia"})
@@ -262,7 +263,9 @@ class Evidence:
         return [
             (fault, back)
             for fault, back in self.faults.values()
-            if fault.topic.startswith("kill") and fault.session == target and begin <= fault.t <= end
+            if (fault.topic.startswith("kill") or fault.topic in CHANGES)
+            and fault.session == target
+            and begin <= fault.t <= end
         ]
 
     def standing(self, session: str, wanted: str) -> list[tuple[float, int]]:

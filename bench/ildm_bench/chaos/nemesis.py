@@ -24,6 +24,8 @@ UNABLE: dict[Kind, str] = {
     "clock": "no clock can be shifted for one process of this machine",
     "drift": "a run is too short for nodes to follow it",
     "flap": "a run is too short for nodes to follow it",
+    "upgrade": "the nodes of a run are of one release",
+    "downgrade": "the nodes of a run are of one release",
 }
 """What only virtual time has, and why."""
 AGAIN = 0.2

@@ -33,6 +33,8 @@ Kind = Literal[
     "slow",
     "drift",
     "flap",
+    "upgrade",
+    "downgrade",
 ]
 """What befalls whom; ``value`` of the :class:`Fault` in brackets.
 
@@ -49,6 +51,8 @@ flip: as kill, and one bit of the spool is another [where, as a share of its byt
 disk-full, io-error: nothing more can be written for ``lasts`` [disk-full: bytes that still can].
 clock: wall time jumps [seconds]; it stays so.
 descriptors: for ``lasts`` no connection can be made or accepted.
+upgrade, downgrade: as kill, and what comes back has the ``variant`` of the :class:`Fault` [seconds in which
+the node may drain before it is killed; 0: it is killed at once].
 
 On links, ``link/SITE/SITE``, where the first is named by the second, or dials it, or neither:
 
@@ -61,9 +65,10 @@ slow: everything takes [seconds] longer.
 drift: everything takes longer and longer, up to [seconds], and then less and less so.
 flap: everything takes [seconds] longer, and does not, in turn.
 """
-NODE_FAULTS = frozenset({"power", "tear", "flip", "disk-full", "io-error", "clock", "descriptors"})
+CHANGES = frozenset({"upgrade", "downgrade"})
+NODE_FAULTS = CHANGES | {"power", "tear", "flip", "disk-full", "io-error", "clock", "descriptors"}
 LINK_FAULTS = frozenset({"cut", "hold", "hold-one-way", "hold-session", "slow", "drift", "flap"})
-DEADLY = frozenset({"kill", "power", "tear", "flip"})
+DEADLY = CHANGES | {"kill", "power", "tear", "flip"}
 """Those that end a process."""
 LONGER = 60
 """Bytes by which one message on several topics is longer than the one before it, four times in five."""
@@ -71,6 +76,18 @@ LONGER = 60
 
 class ScheduleError(IldmError):
     """A file is no schedule."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """What a site's node has of links: as one of another release, or with other settings, in virtual time."""
+
+    protocol: int = 0
+    """The highest of the link protocol; 0: that of this code."""
+    disabled: tuple[str, ...] = ()
+    """Features that it does without; those that this code does not know count for nothing."""
+    compression: str = ""
+    """``link.compression``; empty: that of the setting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +108,10 @@ class Setting:
     latency: float = 0.001
     seed: int = 0
     """Of what happens while the sites find together."""
+    variants: dict[str, Variant] = field(default_factory=dict)
+    """By site; a site that is not there has all that this code has."""
+    secret: str = ""
+    """The link secret of all nodes, in virtual time; empty: they have none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +170,8 @@ class Fault:
     targets: tuple[str, ...]
     lasts: float = 0.0
     value: float = 0.0
+    variant: Variant = Variant()
+    """What a node is after an ``upgrade`` or a ``downgrade``."""
 
     @property
     def over(self) -> float:
@@ -230,6 +253,8 @@ class Schedule:
             if operation.client not in names:
                 return f"operation at {operation.at}: there is no client {operation.client!r}"
         for fault in self.faults:
+            if fault.kind in CHANGES and fault.value > fault.lasts:
+                return f"fault at {fault.at}: the node drains for longer than it is away"
             for target in fault.targets:
                 what, *ends = target.split("/")
                 if not set(ends) <= set(sites) or len(ends) != (2 if what == "link" else 1):
@@ -243,6 +268,8 @@ class Schedule:
                 )
                 if what not in wanted:
                     return f"fault at {fault.at}: {fault.kind} does not happen to {target!r}"
+        for unknown in sorted(self.setting.variants.keys() - set(sites)):
+            return f"setting.variants: there is no site {unknown!r}"
         return None
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from ildm_bench.chaos.schedule import Schedule
+from ildm_bench.chaos.schedule import Schedule, Variant
 
 Part = TypeVar("Part")
 Fails = Callable[[Schedule], bool]
@@ -121,6 +121,7 @@ class _Shrinking:
                 {"lasts": 0.5},
                 {"lasts": 1.0},
                 {"value": 0.0},
+                {"variant": Variant()},
                 {"at": round(fault.at, 2)},
             )
             for change in simple:
@@ -139,6 +140,11 @@ class _Shrinking:
         setting = self.best.setting
         if setting.options:
             self._try(replace(self.best, setting=replace(setting, options={})))
+        for site in setting.variants:
+            setting = self.best.setting
+            fewer = {each: variant for each, variant in setting.variants.items() if each != site}
+            self._try(replace(self.best, setting=replace(setting, variants=fewer)))
+        self._try(replace(self.best, setting=replace(self.best.setting, secret="")))
         for site in reversed(self.best.setting.sites):
             setting = self.best.setting
             used = {client.site for client in self.best.clients}
@@ -148,13 +154,14 @@ class _Shrinking:
             if site in used or len(setting.sites) < 3 or sum(site in link for link in setting.links) != 1:
                 continue
             place = setting.sites.index(site)
-            fewer = replace(
+            left = replace(
                 setting,
                 sites=tuple(each for each in setting.sites if each != site),
                 links=tuple(link for link in setting.links if site not in link),
                 brokers=setting.brokers[:place] + setting.brokers[place + 1 :],
+                variants={each: variant for each, variant in setting.variants.items() if each != site},
             )
-            self._try(replace(self.best, setting=fewer))
+            self._try(replace(self.best, setting=left))
 
 
 def _simpler_operations(operation: object) -> Iterator[Change]:

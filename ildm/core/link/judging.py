@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 from ildm.core.link.clocks import milliseconds
 from ildm.core.link.features import offered
 from ildm.core.link.hello import Hello, Refusal
-from ildm.core.link.versions import PROTOCOLS, Range
+from ildm.core.link.versions import Range
 from ildm.mqtt import ReasonCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ildm.api import Peer
-    from ildm.config import LinkConfig
     from ildm.core.link.link import NeighborLink
     from ildm.core.link.membership import Membership
     from ildm.core.link.parts import LinkParts
@@ -27,9 +26,9 @@ DUPLICATE = Refusal(
 )
 
 
-def own_protocols(config: LinkConfig) -> Range:
+def own_protocols(parts: LinkParts) -> Range:
     """Versions of the link protocol that this node takes."""
-    return PROTOCOLS._replace(low=config.protocol.lowest)
+    return parts.protocols._replace(low=parts.config.protocol.lowest)
 
 
 def mismatch(parts: LinkParts, hello: Hello) -> Refusal | None:
@@ -124,7 +123,7 @@ class HelloJudge:
             inflight_bytes=config.inflight_bytes,
             time=milliseconds(self.parts.driver.wall()),
             broker=self.parts.injector.same_broker.number,
-            protocols=own_protocols(config),
+            protocols=own_protocols(self.parts),
             features=offered(config.features.disabled) if first is None else first.features,
             wire=Range(*self.parts.wire),
             release=self.parts.release,
@@ -184,7 +183,7 @@ class HelloJudge:
 
     def _differs(self, link: NeighborLink, hello: Hello) -> bool:
         """Whether a further session would not have the protocol and the features of the first."""
-        protocol = own_protocols(self.parts.config).agreed(hello.protocols)
+        protocol = own_protocols(self.parts).agreed(hello.protocols)
         return protocol != link.protocol or hello.features & link.features != link.features
 
     def outdated(self, link: NeighborLink) -> bool:
@@ -192,7 +191,7 @@ class HelloJudge:
         if link.hello is None:
             return False
         config = self.parts.config
-        protocol = own_protocols(config).agreed(link.hello.protocols)
+        protocol = own_protocols(self.parts).agreed(link.hello.protocols)
         encrypted = link.control is not None and link.control.encrypted
         own = offered(config.features.disabled) - self.parts.compression.unnamed(encrypted)
         features = own & link.hello.features

@@ -58,7 +58,7 @@ class LinkManager:
             config.keep_alive,
             config.inflight,
             config.packet_size,
-            protocols=own_protocols(config),
+            protocols=own_protocols(parts),
         )
         self.links: dict[str, NeighborLink] = {}
         self.dialer = Dialer(parts, lambda neighbor, index: LinkSession(self, neighbor, index))
@@ -161,7 +161,7 @@ class LinkManager:
             if now is not before:  # each set of rules has its own
                 self.cooperation.rules_changed(link, rules)
             self.cooperation.budgets.follow(link)
-        self.terms = replace(self.terms, protocols=own_protocols(config))
+        self.terms = replace(self.terms, protocols=own_protocols(self.parts))
         for link in list(self.links.values()):
             if link.control is not None and self.judge.outdated(link):
                 text = "link.protocol, link.features or link.compression has changed: the link is made anew"

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ildm.core.driver import Driver
     from ildm.core.link.compression import Compression
     from ildm.core.link.link_store import LinkStore
+    from ildm.core.link.versions import Range
     from ildm.core.plugin.dispatch import Dispatch
     from ildm.core.transfer.custody import Custody
     from ildm.core.transfer.retained import RetainedStore
@@ -39,6 +40,8 @@ class LinkParts:
     wire: tuple[int, int]
     """Lowest and highest version of the algorithm's own messages that it reads."""
     release: str
+    protocols: Range
+    """Versions of the link protocol that its code has."""
     has_overlay: bool
     driver: Driver
     config: LinkConfig

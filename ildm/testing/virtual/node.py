@@ -8,6 +8,7 @@ from typing import Any
 from ildm.config import Address, Config
 from ildm.core.counters import Counters
 from ildm.core.link.session import LinkSession
+from ildm.core.link.versions import PROTOCOLS, Range
 from ildm.core.local.client_session import ClientSession
 from ildm.core.node import Node
 from ildm.core.plugin.loading import PluginSpec, PluginSpecs
@@ -36,6 +37,7 @@ def make_node(
     counters: Counters | None = None,
     secret: str | None = None,
     node_id: str | None = None,
+    protocols: Range = PROTOCOLS,
     **settings: Any,
 ) -> Node:
     """A node that listens at ``name``:1 for clients and ``name``:2 for links; its broker is ``name``:3.
@@ -57,6 +59,7 @@ def make_node(
         link_secret=secret,
         counters=counters,
         spool=spool,
+        protocols=protocols,
     )
     world.listen(Address(name, 1), lambda: ClientSession(node.local), driver)
     world.listen(Address(name, 2), lambda: LinkSession(node.links, None, 0), driver)

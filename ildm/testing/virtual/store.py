@@ -103,6 +103,10 @@ class VirtualStore:
         if len(self._told) == 1:
             self._call_later(WRITING, self._write)
 
+    def end(self) -> None:
+        """The process ends in order: what waits is written."""
+        self._write()
+
     def _schedule(self, delay: float) -> None:
         if not self._scheduled:
             self._scheduled = True

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from ildm.core.link.features import FEATURES
+from ildm.core.link.versions import PROTOCOLS
 from ildm.core.local import relay
 from ildm.mqtt import topic_matches
 from ildm_bench.chaos.cli import app
-from ildm_bench.chaos.drawing import SHARED, draw
-from ildm_bench.chaos.schedule import Schedule, ScheduleError
+from ildm_bench.chaos.drawing import SECRET, SHARED, draw
+from ildm_bench.chaos.schedule import CHANGES, Fault, Schedule, ScheduleError, Variant
 
 
 def test_a_seed_gives_one_schedule() -> None:
@@ -25,7 +27,8 @@ def test_neighbouring_seeds_share_a_setting() -> None:
 
 
 @pytest.mark.parametrize(
-    "fault", ["mixed", "none", "kill-all", "flip", "power", "hold-one-way", "hold-session"]
+    "fault",
+    ["mixed", "none", "kill-all", "flip", "power", "hold-one-way", "hold-session", "upgrade", "downgrade"],
 )
 @pytest.mark.parametrize("algorithm", ["sf", "sg_tbps"])
 def test_what_is_drawn_makes_sense_and_survives_a_file(algorithm: str, fault: str, tmp_path: Path) -> None:
@@ -59,6 +62,27 @@ def test_where_links_have_several_sessions_one_of_them_may_be_held_alone() -> No
     assert held == {(2, 0.0), (2, 1.0)}
 
 
+def test_some_settings_have_sites_of_several_releases_and_some_of_these_change() -> None:
+    schedules = [draw(seed, "sf") for seed in range(40 * SHARED)]
+    unequal = [schedule for schedule in schedules if schedule.setting.variants]
+    assert len(schedules) / 4 < len(unequal) < len(schedules) * 3 / 4
+    variants = {variant for schedule in unequal for variant in schedule.setting.variants.values()}
+    assert {0, PROTOCOLS.low} == {variant.protocol for variant in variants}
+    assert {name for variant in variants for name in variant.disabled} == {each.name for each in FEATURES}
+    assert {"", "off", "deflate", "auto"} == {variant.compression for variant in variants}
+    assert {"", SECRET} == {schedule.setting.secret for schedule in unequal}
+    changed = [schedule for schedule in schedules if any(f.kind in CHANGES for f in schedule.faults)]
+    assert len(unequal) / 4 < len(changed) < len(unequal) / 2
+    assert all(schedule.setting.variants for schedule in changed)
+
+
+def test_a_file_without_variants_is_of_nodes_that_have_all(tmp_path: Path) -> None:
+    schedule = next(each for each in map(draw, range(99), ["sf"] * 99) if not each.setting.variants)
+    schedule.save(tmp_path / "x.json")
+    text = (tmp_path / "x.json").read_text()
+    assert not {word for word in ("variant", "secret") if word in text}
+
+
 def test_kill_all_is_every_node_at_once() -> None:
     schedule = draw(3, "sf", fault="kill-all")
     (fault,) = schedule.faults
@@ -86,6 +110,10 @@ def test_parts_that_do_not_fit_are_named() -> None:
     assert wrong.problem() == f"fault at {fault.at}: there is no 'node/z'"
     wrong = replace(schedule, faults=(replace(fault, kind="cut", targets=("node/a",)),))
     assert wrong.problem() == f"fault at {fault.at}: cut does not happen to 'node/a'"
+    wrong = replace(schedule, setting=replace(schedule.setting, variants={"z": Variant()}))
+    assert wrong.problem() == "setting.variants: there is no site 'z'"
+    wrong = replace(schedule, faults=(Fault(5.0, "upgrade", ("node/a",), 1.0, 2.0),))
+    assert wrong.problem() == "fault at 5.0: the node drains for longer than it is away"
 
 
 def test_a_fault_that_there_is_not_is_refused() -> None:

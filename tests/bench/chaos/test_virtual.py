@@ -13,13 +13,14 @@ import pytest
 from typer.testing import CliRunner
 
 from ildm.core.link.interest import ReceivedInterest
+from ildm.core.link.versions import PROTOCOLS
 from ildm.core.link.weights import Weights
 from ildm.testing.virtual.recount import parts_of, recount
 from ildm_bench.chaos.cli import app
 from ildm_bench.chaos.evidence import UNCERTAIN
 from ildm_bench.chaos.excuses import OURS
 from ildm_bench.chaos.history import History
-from ildm_bench.chaos.schedule import LINK_FAULTS, Client, Fault, Operation, Schedule, Setting
+from ildm_bench.chaos.schedule import LINK_FAULTS, Client, Fault, Operation, Schedule, Setting, Variant
 from ildm_bench.chaos.shrink import shrink
 from ildm_bench.chaos.verdict import INVARIANTS, judge
 from ildm_bench.chaos.virtual import hunt as hunting
@@ -118,6 +119,46 @@ def test_a_fault_is_seen_and_survived(kind: str) -> None:
     result, history = carry_out(published(10, fault, qos=1))
     assert [event.op for event in history.events if event.process == "nemesis"] == ["fault", "heal"]
     assert not [each for each in result.failures if each.invariant not in {"lost", "unadmitted"}]
+
+
+OLD = Variant(PROTOCOLS.low)
+
+
+@pytest.mark.parametrize("drains", [0.0, 1.0], ids=["killed", "drained"])
+@pytest.mark.parametrize("secret", ["", "a secret of all the sites"], ids=["none", "secret"])
+def test_a_node_is_another_release_after_an_upgrade_and_again_after_a_downgrade(
+    secret: str, drains: float
+) -> None:
+    setting = replace(ROW, variants={"b": OLD}, secret=secret, mode="process")
+    up = Fault(5.25, "upgrade", ("node/b",), 1.5, drains)
+    down = Fault(9.05, "downgrade", ("node/b",), 1.5, drains, OLD)
+    schedule = published(60, up, down, setting=setting)
+    spoken = []
+    warm = Warm(setting)
+    for at in (5.0, 8.9, 13.0):
+        warm.world.call_at(
+            warm.world.time + at,
+            lambda: spoken.append([link.protocol for link in warm.sites["b"].node.links.links.values()]),
+        )
+    result, history = warm.run(schedule)
+    assert not result.failed, (result.failures, result.trouble)
+    assert result.verdict.owed == 60
+    assert spoken == [[2, 2], [3, 3], [2, 2]]
+    assert [event.op for event in history.events if event.process == "nemesis"] == ["fault", "heal"] * 2
+    reached = result.reached
+    assert (reached["upgrade"], reached["downgrade"]) == (1, 1)
+    assert reached["change_drained"] == (2 if drains else 0)
+    assert reached["links_older"] == 6, "those of b in its first life, and at both ends in the last"
+
+
+def test_a_client_whose_node_drains_has_no_will() -> None:
+    """Whether its node is there again before the client is gone for good, or not."""
+    schedule = published(0, Fault(5.0, "upgrade", ("node/c",), 2.0, 1.0), setting=ROW)
+    publisher = replace(schedule.clients[1], will="t/w", will_qos=2)
+    result, history = carry_out(replace(schedule, clients=(schedule.clients[0], publisher)))
+    assert not result.failed, (result.failures, result.trouble)
+    assert "info" in [event.phase for event in history.events if event.op == "will" and event.seq == 1]
+    assert not [event for event in history.events if (event.op, event.topic) == ("receive", "t/w")]
 
 
 RING = Setting(

@@ -12,7 +12,7 @@ import pytest
 from ildm.api import TreeAlgorithm
 from ildm.config import Address, LinkConfig
 from ildm.config import link as link_config
-from ildm.core.link import features, judging
+from ildm.core.link import features
 from ildm.core.link.features import FEATURES, MOST, Feature, decoded, encoded, offered
 from ildm.core.link.versions import Range
 from ildm.mqtt import ProtocolViolation, Publish
@@ -131,16 +131,9 @@ def test_a_reload_that_changes_nothing_of_a_link_leaves_it_alone(world: World) -
 
 
 def test_a_neighbour_of_a_lower_protocol_is_refused_from_a_reload_on_and_taken_again(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World,
 ) -> None:
-    a, b = Site(world, "a", "sf"), Site(world, "b", "sf")
-    protocols = judging.own_protocols
-    monkeypatch.setattr(  # b is of the former release
-        judging,
-        "own_protocols",
-        lambda config: Range(2, 2) if config is b.node.config.link else protocols(config),
-    )
-    b.node.links.terms = replace(b.node.links.terms, protocols=Range(2, 2))
+    a, b = Site(world, "a", "sf"), Site(world, "b", "sf", protocols=Range(2, 2))
     b.node.links.add(Address("a", 2), False)
     world.run(3)
     assert [site.node.links.links[far].protocol for site, far in ((a, "b"), (b, "a"))] == [2, 2]

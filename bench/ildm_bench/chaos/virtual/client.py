@@ -26,8 +26,9 @@ TAKEN = 0.5
 class VirtualClient:
     """``chance``: of its pauses between attempts to connect. ``returns``: it connects again after it was
     dropped. ``wills_kept``: its node keeps wills over a restart; otherwise the will of a client that returns
-    need not be heard. ``lives``: of node and broker there; nobody can tell of them when they stand still.
-    ``says_present``, ``keeps_sessions``, ``knows_version_5``: of its broker."""
+    need not be heard. ``drains``: the node there stops in order, and withdraws wills. ``lives``: of node and
+    broker there; nobody can tell of them when they stand still. ``says_present``, ``keeps_sessions``,
+    ``knows_version_5``: of its broker."""
 
     def __init__(
         self,
@@ -43,7 +44,9 @@ class VirtualClient:
         keeps_sessions: bool,
         knows_version_5: bool,
         lives: Callable[[], object],
+        drains: Callable[[], bool],
     ) -> None:
+        self.drains = drains
         self.lives = lives
         self.world = world
         self.run = run
@@ -71,8 +74,10 @@ class VirtualClient:
         )
 
     def _told(self, op: str, phase: str, **columns: Any) -> None:
-        if op == "will" and phase == "ok" and not (self.wills_kept or (self._dropped and not self.returns)):
-            phase = "info"  # it may come back before its node is there again, which then sends none
+        if op == "will" and phase == "ok":
+            sent = self.wills_kept or (self._dropped and not self.returns)
+            if not sent or self.drains():
+                phase = "info"  # it may come back before its node is there again, which then sends none
         if op == "will" and phase == "fail":
             life = self.lives()
 

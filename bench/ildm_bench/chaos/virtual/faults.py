@@ -10,7 +10,7 @@ from ildm.testing.virtual.pipe import Pipe
 from ildm.testing.virtual.process import Process
 from ildm.testing.virtual.world import World
 from ildm_bench.chaos.recording import Recorder
-from ildm_bench.chaos.schedule import DEADLY, Fault
+from ildm_bench.chaos.schedule import CHANGES, DEADLY, Fault
 from ildm_bench.chaos.virtual.readings import Readings
 from ildm_bench.chaos.virtual.site import LINKS, Site
 
@@ -62,6 +62,8 @@ class Nemesis:
             return
         site = self.sites[where]
         if kind == "down":
+            if fault.kind in CHANGES:
+                site.variant = fault.variant
             if self.active[kind, target] == 1:
                 self._kill(what, site, fault)
         elif fault.kind == "pause":
@@ -116,17 +118,27 @@ class Nemesis:
             site.broker.kill()
             self.recorder.began(f"broker/{site.name}")
         else:
-            self.readings.take(site)
-            site.kill(power=fault.kind == "power")
+            if fault.kind in CHANGES:
+                site.counters["change_waiting"] += any(link.queued for link in site.node.links.links.values())
+                if fault.value and not site.driver.paused:
+                    site.drain(fault.value, lambda: self._kill_node(site))
+                    return
+            self._kill_node(site, power=fault.kind == "power")
             if fault.kind == "tear":
                 site.tear(int(fault.value))
             elif fault.kind == "flip":
                 site.flip(fault.value)
 
+    def _kill_node(self, site: Site, *, power: bool = False) -> None:
+        self.readings.take(site)
+        site.kill(power=power)
+
     def _start(self, what: str, site: Site) -> None:
         if what == "broker":
             site.broker.start()
         else:
+            if not site.driver.dead:  # it has drained for too long
+                self._kill_node(site)
             site.start()
             self.recorder.began(f"node/{site.name}")
 

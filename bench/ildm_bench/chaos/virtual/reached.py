@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from ildm_bench.chaos.history import Event
+from ildm_bench.chaos.schedule import CHANGES
 
 REACHED = {
     "spool_torn": "torn tails of spools",
@@ -26,6 +27,12 @@ REACHED = {
     "received_dup": "receipts marked so",
     "in_doubt": "publications of unknown outcome",
     "session_lost": "sessions that brokers lost",
+    "upgrade": "upgrades",
+    "downgrade": "downgrades",
+    "change_drained": "nodes drained for one of these",
+    "change_waiting": "nodes with messages for links at one of these",
+    "links_older": "links of the former protocol",
+    "links_fewer": "links with features that one end alone has",
     "tree": "changes of the tree",
     "tree_swaps": "changes of the tree for delays",
     "wills": "wills sent on",
@@ -54,8 +61,10 @@ def rare(events: Iterable[Event]) -> Counter[str]:
                 if event.value == "resume" and lives.get(event.process, event.session) != event.session:
                     found["session_lost"] += 1
                 lives[event.process] = event.session
-            case "fault", _ if event.topic.startswith("kill"):
+            case "fault", _ if event.topic.startswith("kill") or event.topic in CHANGES:
                 down.add(event.session)
+                if event.topic in CHANGES:
+                    found[event.topic] += 1
             case "heal", _:
                 down.discard(event.session)
             case "will", "ok" if f"node/{event.site}" in down:

@@ -112,6 +112,7 @@ class Warm:
                 keeps_sessions=make.keeps_messages,
                 knows_version_5=make.speaks_5,
                 lives=self.sites[client.site].undisturbed,
+                drains=self.sites[client.site].drains,
             )
         for operation in schedule.operations:
             world.call_at(begin + operation.at, clients[operation.client].do, operation)
@@ -155,6 +156,7 @@ class Warm:
                 keeps_sessions=True,
                 knows_version_5=False,
                 lives=site.undisturbed,
+                drains=site.drains,
             )
             reader.do(Operation(0.0, reader.about.name, "connect"))
             reader.do(Operation(0.0, reader.about.name, "subscribe", topic="r/#"))

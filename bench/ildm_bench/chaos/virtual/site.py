@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 
 from ildm.config import Address, Config
 from ildm.core.counters import Counters
+from ildm.core.link.features import FEATURES
 from ildm.core.link.session import LinkSession
 from ildm.core.link.tree import TreeMembership
+from ildm.core.link.versions import PROTOCOLS
 from ildm.core.local.client_session import ClientSession
 from ildm.core.node import Node
 from ildm.core.plugin.loading import PluginSpecs, load_plugins
@@ -29,7 +31,7 @@ from ildm.testing.virtual.store import StateFile, VirtualStore
 from ildm.testing.virtual.world import World
 from ildm_bench.chaos.drawing import TREE
 from ildm_bench.chaos.recording import TREE_CHANGES
-from ildm_bench.chaos.schedule import Setting
+from ildm_bench.chaos.schedule import Setting, Variant
 
 CLIENTS, LINKS, BROKER = 1, 2, 3
 """Ports of a site, whose host is its name."""
@@ -82,6 +84,7 @@ class Site:
         self.spool: FileSpool | None
         self.clock = 0.0
         """Seconds the machine's wall clock is ahead."""
+        self.variant = setting.variants.get(name, Variant())
         self.lives = 0
         self.counters: Counter[str] = Counter()
         """Of the node's former lives."""
@@ -89,6 +92,7 @@ class Site:
         """Of all its lives."""
         self.node: Node
         self.driver: NodeDriver
+        self.store: VirtualStore
         self.start()
 
     def start(self) -> None:
@@ -100,7 +104,9 @@ class Site:
             self.counters["mixed_cut"] += len(self._before - mixed_in(self.disk).written)
         self.driver = driver = NodeDriver(world, name, self.tree_changed)
         driver.clock = self.clock
-        config, specs = configured(self.setting.algorithm, self.setting.mode, _key(self.setting), name)
+        config, specs = configured(
+            self.setting.algorithm, self.setting.mode, _key(self.setting, self.variant), name
+        )
         self.spool = None
         counters = Counters()
         if config.spool.mode != "off":
@@ -113,14 +119,40 @@ class Site:
                 expiry=config.link.expiry,
                 counters=counters,  # the node heeds what its spool has found damaged
             )
-        store = VirtualStore(self.file, driver.call_later, self.spool)
+        self.store = store = VirtualStore(self.file, driver.call_later, self.spool)
         self.node = node = Node(
-            config, specs, driver, store, node_id=name, counters=counters, spool=self.spool
+            config,
+            specs,
+            driver,
+            store,
+            node_id=name,
+            link_secret=self.setting.secret or None,
+            counters=counters,
+            spool=self.spool,
+            protocols=PROTOCOLS._replace(high=self.variant.protocol or PROTOCOLS.high),
         )
         world.listen(Address(name, CLIENTS), lambda: ClientSession(node.local), driver)
         world.listen(Address(name, LINKS), lambda: LinkSession(node.links, None, 0), driver)
         dialed = [far for near, far in self.setting.links if near == name]
         node.start({Address(far, LINKS): False for far in dialed})
+
+    def drain(self, seconds: float, drained: Callable[[], None]) -> None:
+        """The node stops in order, within so many seconds; ``drained`` is told before its process ends."""
+        self.counters["change_drained"] += 1
+        driver, store, spool = self.driver, self.store, self.spool
+        clients = Address(self.name, CLIENTS)
+        del self.world.listeners[clients], self.world.owners[clients]
+
+        def ended() -> None:
+            if driver.dead:
+                return
+            store.end()
+            if spool is not None:
+                spool.close()
+            drained()
+
+        self.node.drain(ended)
+        self.node.drain_deadline = driver.now() + seconds
 
     def kill(self, *, power: bool = False) -> None:
         """kill -9; ``power``: the machine goes with it, and what its disk has not synced."""
@@ -183,6 +215,10 @@ class Site:
         custody = self.node.custody
         return object() if still or (custody is not None and custody.full) else processes
 
+    def drains(self) -> bool:
+        """The node stops in order."""
+        return not self.node.accepting
+
     def forest(self) -> list[tuple[str, str, bool]]:
         """All links as the node sees them, and whether each is in the tree."""
         membership = self.node.links.membership
@@ -203,9 +239,13 @@ class Site:
         return self.totals() + Counter(mixed)
 
     def totals(self) -> Counter[str]:
-        """Counters of all lives of the node."""
+        """Counters of all lives of the node, and links at the end of each that are of unequal ends."""
         totals = Counter(self.counters)
         if not self.driver.dead:
+            for link in self.node.links.links.values():
+                if link.connected and link.hello is not None:
+                    totals["links_older"] += link.protocol < PROTOCOLS.high
+                    totals["links_fewer"] += link.features != link.hello.features
             totals.update(self.node.counters)
             totals.update({f"log: {event}": count for event, count in self.driver.events.items()})
         return totals
@@ -236,8 +276,15 @@ def mixed_in(disk: SimDisk) -> Mixed:
     return Mixed(set(written), parts)
 
 
-def _key(setting: Setting) -> str:
-    return json.dumps([setting.options, setting.sites], sort_keys=True)
+def _key(setting: Setting, variant: Variant) -> str:
+    options = setting.options
+    more: dict[str, Any] = {"compression": variant.compression} if variant.compression else {}
+    known = [each.name for each in FEATURES]
+    if disabled := [name for name in variant.disabled if name in known]:
+        more["features"] = {"disabled": disabled}
+    if more:
+        options = {**options, "link": {**options.get("link", {}), **more}}
+    return json.dumps([options, setting.sites], sort_keys=True)
 
 
 @lru_cache(maxsize=256)
