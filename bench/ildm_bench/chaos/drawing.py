@@ -62,6 +62,13 @@ FORMER = 0.3
 CHANGED = 0.4
 """How often a node among them is upgraded or downgraded, beside all else."""
 SECRET = "a secret of all the sites"
+RATED = 0.2
+"""How often links have a rate; half as often the lines below them have one."""
+RATES = (8_000, 16_000, 64_000)
+OVERLAY_RATES = (64_000, 128_000)
+"""Bytes a second. What an overlay repeats until it is answered needs more."""
+LINES = (64_000, 128_000)
+"""Bytes a second. Over thinner ones signs of life would come too late behind full socket buffers."""
 MOVED = 0.3
 """How often the delay of a link of a ring changes, beside all else."""
 SPREAD = 0.6
@@ -131,6 +138,15 @@ def draw_setting(
         options["spool"] = {**options.get("spool", {}), "failure_wait": 0.5}
     if Random(f"compression {algorithm} {seed}").random() < COMPRESSED:
         options["link"] = {**options.get("link", {}), "compression": "deflate"}
+    rated = Random(f"rate {algorithm} {seed}")
+    rates = RATES if algorithm in TREE else OVERLAY_RATES
+    if rated.random() < RATED:
+        rate = {
+            rated.choice(("out", "out", "in")): rated.choice(rates),
+            "burst": rated.choice((0.05, 0.25, 1.0)),
+        }
+        options["link"] = {**options.get("link", {}), "rate": rate}
+    line = rated.choice(LINES) if rated.random() < RATED / 2 else 0
     latency = random.choice((0.001, 0.001, 0.02, 0.1))
     links = _links(random, names, algorithm, rings)
     if _ring(names, links) and Random(f"weights {algorithm} {seed}").random() < 0.6:
@@ -142,7 +158,7 @@ def draw_setting(
     if unequal.random() < UNEQUAL:
         variants = {name: variant(unequal) for name in names}
         secret = unequal.choice(("", SECRET))
-    return Setting(algorithm, names, links, makes, mode, options, latency, seed, variants, secret)
+    return Setting(algorithm, names, links, makes, mode, options, latency, seed, variants, secret, line)
 
 
 def variant(random: Random) -> Variant:

@@ -112,6 +112,8 @@ class Setting:
     """By site; a site that is not there has all that this code has."""
     secret: str = ""
     """The link secret of all nodes, in virtual time; empty: they have none."""
+    line: int = 0
+    """Bytes a second that go from one site to another on each connection, in virtual time; 0: any number."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ INVARIANTS = {
     "retained": "after quiet, sites have different retained values on a topic",
     "stale": "a site has a retained value that was replaced, or deleted, and that acknowledged",
     "unbounded": "memory, spool or a window went beyond its bound",
+    "budget": "a link carried more in ten seconds than its rate and burst allow, as the network saw it",
     "unadmitted": "nodes lost more than their counters admit",
 }
 """Name -> found when."""
@@ -47,6 +48,10 @@ ADMITTING = (
 """Counters by which a node says that it has not passed on what it was given."""
 
 
+CARRIED = "bytes_in_10_s"
+"""The gauge of a link that :mod:`ildm_bench.chaos.virtual.carried` reads."""
+
+
 def admits(counter: str) -> bool:
     """Whether a node admits by this counter that it has not passed something on."""
     return any(fnmatchcase(counter, pattern) for pattern in ADMITTING)
@@ -55,8 +60,8 @@ def admits(counter: str) -> bool:
 class Finding(NamedTuple):
     """One time that an invariant did not hold.
 
-    ``unbounded``: the gauge ``topic`` of the process ``session`` was ``seq``. ``unadmitted``: of the messages
-    lost, by site, ``seq`` are in no counter of any node.
+    ``unbounded``, ``budget``: the gauge ``topic`` of the process ``session`` was ``seq``. ``unadmitted``: of
+    the messages lost, by site, ``seq`` are in no counter of any node.
     """
 
     invariant: str
@@ -274,7 +279,8 @@ class _Judge:
                 beyond[process, gauge].append(reading)
         for (process, gauge), readings in beyond.items():
             highest, last = max(value for value, _ in readings), max(t for _, t in readings)
-            self._find(Case("unbounded"), session=process, seq=highest, topic=gauge, t=last)
+            invariant = "budget" if gauge == CARRIED else "unbounded"
+            self._find(Case(invariant), session=process, seq=highest, topic=gauge, t=last)
 
     def _unadmitted(self) -> None:
         lost = {

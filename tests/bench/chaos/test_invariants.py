@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from ildm_bench.chaos.check import check_histories
 from ildm_bench.chaos.history import Event
 from ildm_bench.chaos.outcome import Outcome
+from ildm_bench.chaos.verdict import CARRIED
 from tests.bench.chaos import making as m
 from tests.bench.chaos.making import BASE, connected, ended, fault, got, history, published, read, subscribed
 
@@ -807,6 +808,14 @@ def test_bounds(readings: list[int], expected: int) -> None:
     ]
     other = Event(0.0, "node/a", "counters", "ok", topic="spool_bytes", seq=99)
     assert found([bound, *rows, other])["unbounded", "ours"] == expected
+
+
+def test_a_link_beyond_its_rate() -> None:
+    bound = Event(0.0, "link/a/b", "counters", "info", topic=CARRIED, seq=100)
+    assert found([bound, Event(1.0, "link/a/b", "counters", "ok", topic=CARRIED, seq=100)]) == {}
+    assert found([bound, Event(1.0, "link/a/b", "counters", "ok", topic=CARRIED, seq=101)]) == {
+        ("budget", "ours"): 1
+    }
 
 
 def test_qos_0_is_counted_as_a_share() -> None:

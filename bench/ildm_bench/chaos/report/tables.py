@@ -21,6 +21,7 @@ WORDS = {
     "retained": "Retained",
     "stale": "Retained",
     "unbounded": "Over bounds",
+    "budget": "Over rates",
     "unadmitted": "Unadmitted",
 }
 """The head of its column, for each invariant."""

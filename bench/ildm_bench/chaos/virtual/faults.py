@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from itertools import combinations
 
 from ildm.config import Address
 from ildm.testing.virtual.pipe import Pipe
 from ildm.testing.virtual.process import Process
 from ildm.testing.virtual.world import World
 from ildm_bench.chaos.recording import Recorder
-from ildm_bench.chaos.schedule import CHANGES, DEADLY, Fault
+from ildm_bench.chaos.schedule import CHANGES, DEADLY, Fault, Setting
+from ildm_bench.chaos.virtual.carried import Carried, bound
 from ildm_bench.chaos.virtual.readings import Readings
 from ildm_bench.chaos.virtual.site import LINKS, Site
 
@@ -21,7 +23,7 @@ MOVES = 16
 class Nemesis:
     """Faults begin and end at their times; those that overlap are over when the last of them is."""
 
-    def __init__(self, world: World, sites: Mapping[str, Site], recorder: Recorder, latency: float) -> None:
+    def __init__(self, world: World, sites: Mapping[str, Site], recorder: Recorder, setting: Setting) -> None:
         self.world = world
         self.sites = sites
         self.recorder = recorder
@@ -32,9 +34,16 @@ class Nemesis:
         """Paths whose delay drifts or flaps, and by how much it is more now, by the numbers of the faults."""
         self.stuck: dict[str, Pipe] = {}
         """Connections that alone are held, by the numbers of the faults."""
-        self.latency = latency
+        self.latency = setting.latency
+        self.line = setting.line or None
+        most = bound(setting)
+        self.carried = None if most is None else Carried(world, recorder, most)
         self.readings = Readings(world, sites, recorder)
         world.joined = self._joined
+        for first, second in combinations(sites, 2):
+            for pipe, ends in self._between(first, second):
+                if ends[0] == first:
+                    self._met(pipe, ends)
         self._number = 0
 
     def plan(self, fault: Fault, begin: float) -> None:
@@ -201,6 +210,14 @@ class Nemesis:
         ends = _ends(pipe)
         if ends is not None and set(ends) <= self.sites.keys():
             pipe.latency = pipe.other.latency = self._latency(*ends)
+            if ends[0] != ends[1]:
+                self._met(pipe, ends)
+
+    def _met(self, pipe: Pipe, ends: tuple[str, str]) -> None:
+        """A connection between sites is as thin as its line, and metered."""
+        pipe.rate = pipe.other.rate = self.line
+        if self.carried is not None:
+            self.carried.meter(pipe, ends)
 
 
 def _ends(pipe: Pipe) -> tuple[str, str] | None:

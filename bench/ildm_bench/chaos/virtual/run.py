@@ -91,7 +91,7 @@ class Warm:
             site.broker.pause, site.broker.chance = schedule.pause, Random(f"{schedule.chance} {name}")
         history = History(run)
         recorder = self.recorder = Recorder(history, lambda: world.time - begin)
-        nemesis = Nemesis(world, self.sites, recorder, self.setting.latency)
+        nemesis = Nemesis(world, self.sites, recorder, self.setting)
         clients = {}
         for client in schedule.clients:
             coming = [
