@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import sqlite3
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,6 +16,7 @@ from ildm.core.link.versions import PROTOCOLS
 from ildm.mqtt import Publish
 from tests.sites.client import Client, within
 from tests.sites.overlay import quick
+from tests.sites.proxy import Proxy
 from tests.skew.releases import RELEASE, THIS, Release, SkewSite, unpacked
 from tests.support.brokers import Fleet
 
@@ -32,20 +35,32 @@ def former(tmp_path_factory: pytest.TempPathFactory) -> Release:
     return unpacked(tmp_path_factory.mktemp(f"ildm-{RELEASE}"))
 
 
+@pytest.fixture
+async def proxies() -> AsyncIterator[list[Proxy]]:
+    """Those that the site in the middle dials through."""
+    made: list[Proxy] = []
+    yield made
+    for proxy in made:
+        await proxy.close()
+
+
 @pytest.fixture(params=["sf", "pf", "sg_tbps"])
 async def sites(
-    request: pytest.FixtureRequest, fleet: Fleet, tmp_path: Path, former: Release
+    request: pytest.FixtureRequest, fleet: Fleet, tmp_path: Path, former: Release, proxies: list[Proxy]
 ) -> AsyncIterator[dict[str, SkewSite]]:
-    """In a row, the one in the middle dials both; all of the last release."""
+    """In a row, the one in the middle dials both through a proxy; all of the last release."""
     made: dict[str, SkewSite] = {}
     for number, name in enumerate(("a", "c", "b")):
         link = {"secret": SECRET}
         if name == "b":
-            link["neighbors"] = [str(Address(*site.link_address)) for site in made.values()]  # type: ignore[assignment]
+            link["neighbors"] = [str(Address(*proxy.address)) for proxy in proxies]  # type: ignore[assignment]
         broker = fleet.shared("mosquitto", number)
-        made[name] = SkewSite(
+        made[name] = site = SkewSite(
             broker, tmp_path / name, quick(request.param), name, link=link, spool={"mode": "process"}
         )
+        if name != "b":
+            proxies.append(Proxy(site.link_address))
+            await proxies[-1].start()
     try:
         await asyncio.gather(*(site.start_as(former) for site in made.values()))
         yield made
@@ -158,8 +173,9 @@ async def all_know_all(locals_: list[Local]) -> None:
 
 
 async def test_sites_are_upgraded_amid_traffic_and_one_goes_back(
-    sites: dict[str, SkewSite], former: Release, topic_root: str
+    sites: dict[str, SkewSite], former: Release, topic_root: str, proxies: list[Proxy]
 ) -> None:
+    """After each upgrade the links to the middle, which are of two releases by then, are cut as well."""
     await linked(sites)
     clients = {name: Local(sites[name], topic_root) for name in NAMES}
     for each in clients.values():
@@ -179,6 +195,12 @@ async def test_sites_are_upgraded_amid_traffic_and_one_goes_back(
         for row in await sites[name].neighbors():
             spoken = (None, 2) if row["node_id"] in older else (THIS.version, PROTOCOLS.high)
             assert (row["release"], row["protocol"]) == spoken
+        for proxy in proxies:
+            proxy.cut()
+        await further(others)
+        for proxy in proxies:
+            proxy.mend()
+        await linked(sites)
         await further(others)
         for each in others:
             await each.pause()
@@ -208,3 +230,20 @@ async def test_sites_are_upgraded_amid_traffic_and_one_goes_back(
         counters = (await site.status())["counters"]
         wrong = {"link_malformed", "link_unknown_control", "link_internal_errors", "internal_errors"}
         assert wrong.isdisjoint(name for name, count in counters.items() if count)
+
+
+async def test_the_former_release_refuses_a_later_state_file_with_a_word(
+    fleet: Fleet, tmp_path: Path, former: Release
+) -> None:
+    """And leaves it as it is, so that nothing in it is lost."""
+    site = SkewSite(fleet.shared("mosquitto", 0), tmp_path / "a", "sf", "a")
+    await site.start_as(THIS)
+    await site.stop()
+    file = tmp_path / "a" / "state" / "state.sqlite"
+    with contextlib.closing(sqlite3.connect(file)) as database, database:
+        database.execute("UPDATE meta SET value = '99' WHERE key = 'version'")
+    before = file.read_bytes()
+    with pytest.raises(AssertionError):
+        await site.start_as(former)
+    assert "is of version 99, this node knows 2: run the node that wrote it" in site.log()
+    assert file.read_bytes() == before
