@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from ildm.mqtt import wire
 from ildm.mqtt.constants import MAX_REMAINING_LENGTH, PacketType, Property, ReasonCode
@@ -27,6 +27,9 @@ class _Kind(Enum):
     BINARY = "binary data"
     PAIR = "UTF-8 string pair"
 
+
+_PAIR: Final = _Kind.PAIR
+"""A member of an enumeration takes long to look up."""
 
 _WILL = 0
 """Stands for the will of CONNECT among the packet types."""
@@ -158,7 +161,7 @@ def property_at(data: bytes, pos: int, wanted: Property) -> int:
         rule = _RULES.get(identifier)
         if rule is None:
             raise MalformedPacket(f"property 0x{identifier:02X}", clause="MQTT-2.2.2.2")
-        if rule.kind is _Kind.PAIR:
+        if rule.kind is _PAIR:
             pos = wire.read_string(data, pos, "the name of a user property")[1]
             pos = wire.read_string(data, pos, "the value of a user property")[1]
         else:
@@ -191,24 +194,31 @@ def decode_properties(
     where = _WILL if will else packet_type
     pos = 0
     size = end - start
+    pairs: list[tuple[str, str]] | None = None
     while pos < size:
-        identifier, pos = wire.read_varint(section, pos, "a property identifier")
+        identifier = section[pos]
+        if identifier < 0x80:
+            pos += 1
+        else:
+            identifier, pos = wire.read_varint(section, pos, "a property identifier")
         rule = _RULES.get(identifier)
         if rule is None or where not in rule.where:
             raise MalformedPacket(
                 f"property 0x{identifier:02X} in {_name(packet_type, will)}", clause="MQTT-2.2.2.2"
             )
         property, kind = rule.property, rule.kind
-        if kind is _Kind.PAIR:
+        if kind is _PAIR:
             name, pos = wire.read_string(section, pos, "the name of a user property")
             text, pos = wire.read_string(section, pos, "the value of a user property")
-            _add(properties, property, (name, text), limits)
+            if pairs is None:
+                pairs = properties[property] = []
+            _add(pairs, (name, text), property, limits)
             continue
         value, pos = _READERS[kind](section, pos, property.name)
         if kind in _LIMITS and (value < rule.low or (rule.high is not None and value > rule.high)):
             raise _out_of_range(property, value, where)
         if property is Property.SUBSCRIPTION_IDENTIFIER and packet_type is PacketType.PUBLISH:
-            _add(properties, property, value, limits)
+            _add(properties.setdefault(property, []), value, property, limits)
             continue
         if property in properties:
             raise ProtocolViolation(f"{property.name} more than once", clause=_SECTIONS[where])
@@ -218,8 +228,7 @@ def decode_properties(
     return properties, end
 
 
-def _add(properties: Properties, property: Property, value: Any, limits: PacketLimits) -> None:
-    values = properties.setdefault(property, [])
+def _add(values: list[Any], value: Any, property: Property, limits: PacketLimits) -> None:
     if len(values) >= limits.properties:
         raise OverLimit(f"{property.name} more than {limits.properties} times", clause="MQTT-4.13.2")
     values.append(value)
@@ -257,9 +266,10 @@ def encode_properties(
 def _encode_one(rule: _Rule, value: Any, packet_type: PacketType | None, parts: list[bytes]) -> None:
     property = rule.property
     head = _SMALL_ID[property]
-    if rule.kind is _Kind.PAIR:
+    if rule.kind is _PAIR:
+        what = property.name
         for name, text in value:
-            parts += (head, wire.put_string(name, property.name), wire.put_string(text, property.name))
+            parts += (head, wire.put_string(name, what), wire.put_string(text, what))
     elif property is Property.SUBSCRIPTION_IDENTIFIER:
         values = list(value)
         if len(values) > 1 and packet_type is PacketType.SUBSCRIBE:

@@ -71,8 +71,13 @@ def read_binary(data: bytes, pos: int, what: str) -> tuple[bytes, int]:
 
 def read_string(data: bytes, pos: int, what: str) -> tuple[str, int]:
     """A UTF-8 string after a length of two bytes (MQTT-1.5.4-1, -2). U+FEFF stays (MQTT-1.5.4-3)."""
-    raw, end = read_binary(data, pos, what)
-    return text_of(raw, what), end
+    start = pos + 2
+    if start > len(data):
+        raise truncated(what)
+    end = start + (data[pos] << 8 | data[pos + 1])
+    if end > len(data):
+        raise truncated(what)
+    return text_of(data[start:end], what), end
 
 
 def text_of(raw: bytes, what: str) -> str:

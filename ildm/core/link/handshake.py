@@ -367,7 +367,8 @@ class AcceptorHandshake(Handshake):
         answer = self._judge(hello)
         if isinstance(answer, Refusal):
             return self._turn_away(answer)
-        answer = replace(answer, protocols=self.terms.protocols)  # a reload may have come in between
+        if answer.protocols != self.terms.protocols:  # a reload has come in between
+            answer = replace(answer, protocols=self.terms.protocols)
         properties = self.terms.properties()
         properties[Property.USER_PROPERTY] = answer.properties()
         key = self._key

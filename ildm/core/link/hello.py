@@ -231,7 +231,7 @@ def proof(key: bytes, role: str, covered: bytes, dialer: str, acceptor: str) -> 
     ``covered``: the nonces of both sides and, over TLS, both certificates' digests.
     """
     text = b"\0".join([role.encode(), dialer.encode(), acceptor.encode()])
-    return hmac.new(key, covered + text, hashlib.sha256).digest()
+    return hmac.digest(key, covered + text, "sha256")
 
 
 def transcript_proof(key: bytes, role: str, covered: bytes) -> bytes:
@@ -240,7 +240,7 @@ def transcript_proof(key: bytes, role: str, covered: bytes) -> bytes:
 
     ``covered``: over TLS both certificates' digests, and the digest of every byte of the handshake so far.
     """
-    return hmac.new(key, b"ILDM 3\0" + role.encode() + b"\0" + covered, hashlib.sha256).digest()
+    return hmac.digest(key, b"ILDM 3\0" + role.encode() + b"\0" + covered, "sha256")
 
 
 def marked(key: bytes, nonce: bytes) -> bytes:
@@ -250,7 +250,7 @@ def marked(key: bytes, nonce: bytes) -> bytes:
     guesses of the secret on.
     """
     half = nonce[: NONCE // 2]
-    return half + hmac.new(key, b"nonce 3" + half, hashlib.sha256).digest()[: NONCE // 2]
+    return half + hmac.digest(key, b"nonce 3" + half, "sha256")[: NONCE // 2]
 
 
 def proof_holds(given: bytes, expected: bytes) -> bool:

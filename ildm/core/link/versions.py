@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 _WRITTEN = re.compile(r"([1-9][0-9]{0,4})-([1-9][0-9]{0,4})", re.ASCII)
@@ -14,13 +15,14 @@ class Range(NamedTuple):
     low: int
     high: int
 
-    @classmethod
-    def parse(cls, text: str) -> Range:
+    @staticmethod
+    @lru_cache(maxsize=64)
+    def parse(text: str) -> Range:
         """Raises: ValueError when it is none."""
         found = _WRITTEN.fullmatch(text)
         if found is None or int(found[1]) > int(found[2]):
             raise ValueError(f"{text[:20]!r} is no range of versions")
-        return cls(int(found[1]), int(found[2]))
+        return Range(int(found[1]), int(found[2]))
 
     def agreed(self, other: Range) -> int | None:
         """The highest version in both."""
