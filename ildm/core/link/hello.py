@@ -129,7 +129,7 @@ class Hello:
                 broker=int(said.get("broker", "0")),
                 protocols=protocols_of(said),
                 features=decoded(said.get("features", "")),
-                wire=Range.parse(said.get("algorithm-wire", str(FIRST))),
+                wire=_wire(said.get("algorithm-wire")),
                 release=release if RELEASE.fullmatch(release) else "",
             )
         except (KeyError, ValueError) as error:
@@ -144,6 +144,13 @@ class Hello:
         ):
             raise ProtocolViolation("hello out of range", clause="MQTT-4.13")
         return hello
+
+
+def _wire(said: str | None) -> Range:
+    try:
+        return FIRST if said is None else Range.parse(said)
+    except ValueError as error:
+        raise ValueError(f"algorithm-wire: {error}") from None
 
 
 SINCE_RANGES = ("protocol", "features", "algorithm-wire", "release")
@@ -205,17 +212,16 @@ def protocols_of(said: Mapping[str, str]) -> Range:
 
 def agreed(said: Mapping[str, str], own: Range, node_id: str) -> int | Refusal:
     """The protocol that a node which has said this and this node have in common, or why there is none."""
-    far, theirs = said.get("node", "?")[:64], f"version {said['ildm'][:16]}"
+    far = said.get("node", "?")[:64]
     try:
         versions = protocols_of(said)
     except ValueError as error:
-        theirs = str(error)
+        text = f"{far} does not say its versions of the link protocol: {error}"
     else:
         protocol = own.agreed(versions)
         if protocol is not None:
             return protocol
-        theirs = versions.words
-    text = f"{node_id} speaks {own.words} of the link protocol, {far} speaks {theirs}"
+        text = f"{node_id} speaks {own.words} of the link protocol, {far} speaks {versions.words}"
     return Refusal("version", text, ReasonCode.UNSUPPORTED_PROTOCOL_VERSION)
 
 
