@@ -5,6 +5,7 @@
 ``python -m ildm_bench.micro.routing``           routing decisions over 10 to 100,000 filters, cached and not
 ``python -m ildm_bench.micro.memory``            memory per idle client of a real node before Mosquitto
 ``python -m ildm_bench.micro.relay``             relay throughput and CPU against direct and HAProxy
+``python -m ildm_bench.micro.innocents``         round trips of one client while a hundred others flood
 ``python -m ildm_bench.micro.link``              one link between brokers that only count
 ``python -m ildm_bench.micro.qualities``         each QoS over a link, with and without properties
 ``... relay --traffic KIND``, ``... link --traffic`` kinds of traffic at fixed rates and flat out, latencies
