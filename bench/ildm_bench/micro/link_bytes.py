@@ -18,7 +18,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +39,7 @@ ALIAS = 3
 ARRIVAL = 20.0
 """Seconds until the last message has to be there."""
 READ = 256 << 10
+NO_MORE: Mapping[str, object] = {}
 WAYS = (BRIDGE, OFF, "deflate", "zstd")
 
 
@@ -79,8 +80,8 @@ class CountingProxy:
         try:
             await asyncio.wait(
                 [
-                    asyncio.ensure_future(self._pass_on(reader, far_writer)),
-                    asyncio.ensure_future(self._pass_on(far_reader, writer)),
+                    asyncio.ensure_future(self._pass_on(reader, far_writer, out=True)),
+                    asyncio.ensure_future(self._pass_on(far_reader, writer, out=False)),
                 ],
                 return_when=asyncio.FIRST_COMPLETED,
             )
@@ -88,7 +89,10 @@ class CountingProxy:
             writer.close()
             far_writer.close()
 
-    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pass_on(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, out: bool
+    ) -> None:
+        """``out``: away from who has dialed."""
         while data := await reader.read(READ):
             self.bytes += len(data)
             writer.write(data)
@@ -144,14 +148,25 @@ def has_aliases() -> bool:
 
 
 @contextmanager
-def opened(way: str, qos: int, delay: float) -> Iterator[Sites]:
-    """A bridge, or a link with ``way`` as its ``link.compression``."""
+def opened(
+    way: str,
+    qos: int,
+    delay: float,
+    between: Callable[[tuple[str, int]], CountingProxy] = CountingProxy,
+    near_link: Mapping[str, object] = NO_MORE,
+) -> Iterator[Sites]:
+    """A bridge, or a link with ``way`` as its ``link.compression``.
+
+    Args:
+        between: makes the proxy.
+        near_link: more keys of the section ``link`` at the near site.
+    """
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         directory = Path(name)
         far = start(stack, Mosquitto(directory / "far-broker", tuned=True))
         lines: tuple[str, ...] = ()
         if way == BRIDGE:
-            proxy = stack.enter_context(CountingProxy(far.address))
+            proxy = stack.enter_context(between(far.address))
             lines = bridge_lines("near", "far", f"{LOOPBACK}:{proxy.port}", qos)
             if has_aliases():
                 lines += ("bridge_protocol_version mqttv50", "bridge_max_topic_alias 1000")
@@ -160,21 +175,21 @@ def opened(way: str, qos: int, delay: float) -> Iterator[Sites]:
             wait_crossing(near.address, far.address, BOOT)
             yield Sites(near.address, far.address, proxy)
             return
-        link = {"compression": way, "delay": delay}
+        link: dict[str, object] = {"compression": way, "delay": delay}
         extra = {"log": {"level": "error"}, "limits": ONE_ADDRESS}
         there = NodeProcess(directory / "far", far.address, "pf", node_id="far", extra=extra, link=link)
         start(stack, there)
         assert there.link_address is not None
         host, _, port = there.link_address.rpartition(":")
-        proxy = stack.enter_context(CountingProxy((host, int(port))))
-        link |= {"neighbors": [f"{LOOPBACK}:{proxy.port}"]}
+        proxy = stack.enter_context(between((host, int(port))))
+        link |= {"neighbors": [f"{LOOPBACK}:{proxy.port}"], **near_link}
         here = NodeProcess(directory / "near", near.address, "pf", node_id="near", extra=extra, link=link)
         start(stack, here).wait_linked(there)
         wait_crossing(here.address, far.address, BOOT)
         yield Sites(here.address, far.address, proxy, (here, there))
 
 
-def publish(sites: Sites, corpus: Sequence[Message], rate: float, qos: int) -> None:
+def publish(sites: Sites, corpus: Sequence[Message], rate: float, qos: int, arrival: float = ARRIVAL) -> None:
     """At even times, and what is late as soon as may be; until all is at the far broker."""
     there, here = Client(sites.far, "far", "#"), Client(sites.near, "near")
     time.sleep(0.3)
@@ -192,7 +207,7 @@ def publish(sites: Sites, corpus: Sequence[Message], rate: float, qos: int) -> N
                 here.socket.sendall(b"".join(frames[sent:due]))
                 sent = due
             time.sleep(max(0.001, began + sent / rate - time.perf_counter()))
-        give_up = time.monotonic() + ARRIVAL
+        give_up = time.monotonic() + arrival
         while there.received - before < len(frames):
             if time.monotonic() > give_up:
                 missing = len(frames) - there.received + before
