@@ -105,6 +105,11 @@ LINK_CODED_BYTES = _gauge(
 LINK_PROTOCOL = _gauge(
     "link_protocol", "versions", "Version of the link protocol spoken with a neighbour", "neighbor"
 )
+OVERLAY_WIRE = _gauge(
+    "overlay_lowest_wire",
+    "versions",
+    "Version of the overlay's messages that this node and all its neighbours read",
+)
 LINK_QUEUE = _gauge("link_queue_messages", "messages", "Messages that wait for a neighbour", "neighbor")
 LINK_QUEUE_BYTES = _gauge("link_queue_bytes", "bytes", "The same in bytes", "neighbor")
 LINK_QUEUE_LIMIT = _gauge("link_queue_limit_bytes", "bytes", "Bound of the bytes that wait for one neighbour")
@@ -167,6 +172,7 @@ MEASURED = (
     LINK_PLAIN_BYTES,
     LINK_CODED_BYTES,
     LINK_PROTOCOL,
+    OVERLAY_WIRE,
     LINK_QUEUE,
     LINK_QUEUE_BYTES,
     LINK_QUEUE_LIMIT,

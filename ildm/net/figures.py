@@ -120,6 +120,9 @@ def _plain(node: Node, view: LiveView, ready: bool, broker_up: bool) -> Iterator
     }
     for metric, value in values.items():
         yield metric, [Sample((), value)]
+    if node.has_overlay:
+        read = [node.wire[1], *(link.wire[1] for link in links if link.connected)]
+        yield metrics.OVERLAY_WIRE, [Sample((), min(read))]
     yield (
         metrics.FILTERS,
         [

@@ -5,18 +5,23 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from ildm.api import TreeAlgorithm
+from ildm.admin.families import OVERLAY_WIRE
+from ildm.api import OverlayAlgorithm, TreeAlgorithm
 from ildm.config import Address, LinkConfig
 from ildm.config import link as link_config
+from ildm.core.counters import Counters
 from ildm.core.link import features
 from ildm.core.link.features import FEATURES, MOST, Feature, decoded, encoded, offered
 from ildm.core.link.versions import Range
 from ildm.mqtt import ProtocolViolation, Publish
+from ildm.net.figures import scrape
 from ildm.net.reload.settings import take_up
+from ildm.net.view import LiveView
 from ildm.testing.virtual.world import World
 from tests.core.link.test_link_life import break_off
 from tests.support.site import Site, row, session_of
@@ -174,3 +179,30 @@ def test_algorithms_know_what_the_neighbour_reads_of_their_messages(
     ((neighbor,),) = [c.node.links.neighbors.values()]
     text = "a reads versions 2 to 4 of the messages of 'own', c reads version 1"
     assert (neighbor.state, neighbor.reason) == ("refused", text)
+
+
+class Spreading(OverlayAlgorithm):
+    """Its messages travel through others."""
+
+    wire = (1, 3)
+
+
+def test_an_overlay_tells_which_messages_all_its_neighbours_read(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lowest(site: Site) -> list[float]:
+        kept: Any = SimpleNamespace(waiting_rows=0, waiting_bytes=0, failure=None, counters=Counters())
+        view = LiveView(site.node, kept, lambda: None)
+        found = dict(scrape(view, None, "1", True, True))
+        return [sample.value for sample in found.get(OVERLAY_WIRE, [])]
+
+    a = Site(world, "a", Spreading, link={"advertise": "a:2"})
+    monkeypatch.setattr(Spreading, "wire", (1, 2))
+    b, tree = Site(world, "b", Spreading, link={"advertise": "b:2"}), Site(world, "c", "sf")
+    assert (lowest(a), lowest(b), lowest(tree)) == ([3], [2], [])
+    b.node.links.add(Address("a", 2), False)
+    world.run(3)
+    assert (lowest(a), lowest(b)) == ([2], [2])
+    b.node.links.remove("a")
+    world.run(3)
+    assert lowest(a) == [3]
