@@ -19,8 +19,12 @@ PUBLISH_QOS_2 = 0x34
 """The same with QoS 2."""
 PLAIN = bytes((PUBLISH, PUBLISH_QOS_1, PUBLISH_QOS_2))
 """First bytes of what may be part of a run."""
+QOS = 0x06
+"""The bits of its QoS."""
 DUP = 0x08
 """The flag of a PUBLISH that was sent before (MQTT-3.3.1-1)."""
+RETAIN = 0x01
+"""The flag of a retained PUBLISH (MQTT 5, 3.3.1.3)."""
 LONG_RUN = 4
 """With so many like frames it is worth while to look at all of them together."""
 
@@ -89,7 +93,7 @@ def publish_run(data: bytes, start: int, header_end: int, end: int, properties: 
 
 def know_properties(frame: bytes) -> None:
     """Take note that these properties of a PUBLISH are as they should be, and go on as they are."""
-    at = id_offset(frame) + (2 if frame[0] & 6 else 0)
+    at = id_offset(frame) + (2 if frame[0] & QOS else 0)
     if frame[at] < 128:
         if len(_PROPERTIES) >= MAX_PROPERTIES:
             _PROPERTIES.clear()
@@ -162,13 +166,13 @@ def frames_to_v311(data: bytes, size: int) -> bytes:
     body = header_end + 2 + ((data[header_end] << 8) | data[header_end + 1])
     head = data[:1] + encode_varint(length[0] - 1) + data[header_end:body]
     if len(data) == size:  # it may have properties
-        after = body if data[0] == PUBLISH else body + 2
+        after = body + 2 if data[0] & QOS else body
         properties = decode_varint(data, after)
         assert properties is not None
         payload = data[properties[1] + properties[0] :]
-        rest = payload if data[0] == PUBLISH else b"\0\0" + payload
+        rest = b"\0\0" + payload if data[0] & QOS else payload
         return data[:1] + encode_varint(body - header_end + len(rest)) + data[header_end:body] + rest
-    if data[0] != PUBLISH:
+    if data[0] & QOS:
         data, head, body = _without_ids(data, size, body), head + b"\0\0", body + 2
     return _with_head(data, size, data[: body + 1], head)
 
@@ -178,7 +182,7 @@ def frames_to_qos_0(data: bytes, size: int) -> tuple[bytes, int]:
     length = decode_varint(data, 1)
     assert length is not None
     body = id_offset(data)
-    head = bytes((PUBLISH,)) + encode_varint(length[0] - 2) + data[length[1] : body]
+    head = bytes((PUBLISH | data[0] & RETAIN,)) + encode_varint(length[0] - 2) + data[length[1] : body]
     if len(data) == size:  # it may have properties
         frame = head + data[body + 2 :]
         return frame, len(frame)
@@ -199,7 +203,7 @@ def runs_of(frames: bytes) -> list[tuple[bytes, int]]:
         header_end, end = frame_bounds(frames, pos)
         size = end - pos
         body = header_end + 2 + (frames[header_end] << 8 | frames[header_end + 1])
-        after = body - pos if frames[pos] == PUBLISH else body - pos + 2
+        after = body - pos + 2 if frames[pos] & QOS else body - pos
         begin = frames[pos:body]
         if not frames[pos + after]:
             while frames.startswith(begin, end) and not frames[end + after]:
@@ -207,6 +211,11 @@ def runs_of(frames: bytes) -> list[tuple[bytes, int]]:
         found.append((frames[pos:end], size))
         pos = end
     return found
+
+
+def has_properties(frame: bytes) -> bool:
+    """Whether a PUBLISH of MQTT 5 has any."""
+    return frame[id_offset(frame) + (2 if frame[0] & QOS else 0)] > 0
 
 
 def frames_topic(frame: bytes) -> bytes:

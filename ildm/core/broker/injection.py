@@ -18,7 +18,6 @@ from ildm.core.broker.same_broker import SameBroker
 from ildm.core.broker.version_probe import VersionProbe
 from ildm.core.transfer.back_pressure import limits_of
 from ildm.core.transfer.ports import LocalBroker
-from ildm.core.transfer.queue import Entry
 from ildm.core.transfer.sender import Sender, total
 from ildm.mqtt import (
     Publish,
@@ -76,11 +75,11 @@ class Injector(LocalBroker):
         self.same_broker = SameBroker(self)
         self._under_way: set[int] = set()
         for sender in self.senders:
-            sender.pressure.lost = self._lost
+            sender.pressure.lost = parts.retained.contention.contest
             sender.isolation.poisonous = self.auditor.poisonous
             sender.wire.sent_counter = "injected"
             if custody is not None:
-                sender.spooled.make = partial(self._entry, sender)
+                sender.spooled.make = partial(self.order.read_back, sender)
                 sender.resumption.forgotten = partial(self._sends_anew, sender)
         if custody is not None:
             for name, index in custody.left_over("injection", count):
@@ -153,10 +152,6 @@ class Injector(LocalBroker):
 
     def _sends_anew(self, sender: Sender, released: bool) -> bool:
         return self.delivery.sends_anew(released, self.last_address.of(sender))
-
-    def _lost(self, message: Publish) -> None:
-        if message.retain:
-            self.parts.retained.contention.contest(message.topic)
 
     def broker_absent(self) -> None:
         """Nobody listens at its address: who does so next may take what it did not."""
@@ -242,10 +237,8 @@ class Injector(LocalBroker):
         """Inject one message; ``receipt`` is told when it is disposed of."""
         sender = self.senders[index % len(self.senders)]
         self._given += 1
-        if message.retain:
-            sender.send_entry(self.order.entry(sender, message, expires_at, receipt))
-        else:
-            sender.send(message, message.qos, expires_at, None, receipt)
+        ordered = self.order.newest(sender, message) if message.retain else None
+        sender.send(message, message.qos, expires_at, None, receipt, ordered=ordered)
         if receipt is not None and receipt.pressed:
             self._ease(sender, receipt)
 
@@ -253,20 +246,6 @@ class Injector(LocalBroker):
         """How so many messages that this node has custody of get into the broker."""
         self._given += messages
         return self.senders[index % len(self.senders)], qos, 0
-
-    def _entry(
-        self,
-        sender: Sender,
-        message: Publish,
-        qos: int,
-        expires_at: float | None,
-        receipt: Receipt,
-        priority: int,
-    ) -> Entry:
-        """What waits in a sender for a message of the spool; a retained one has its stamp."""
-        if not message.retain:
-            return Entry(message, qos, expires_at, receipt, priority)
-        return self.order.stamped_entry(sender, message, expires_at, receipt)
 
     def _ease(self, sender: Sender, receipt: Receipt) -> None:
         """Give credit back to a neighbour; the broker has not kept pace with it."""

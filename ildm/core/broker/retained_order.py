@@ -10,18 +10,15 @@ so too. A local client's own message on the topic meanwhile makes it contested, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ildm.core.transfer.queue import Entry
+from ildm.core.transfer.batch import Batch, Ordered, single, without_retain
 from ildm.core.transfer.stamps import take_stamp
-from ildm.mqtt import Property
+from ildm.mqtt import Property, Publish
 
 if TYPE_CHECKING:
-    from ildm.core.transfer.receipt import Receipt
     from ildm.core.transfer.retained import RetainedStore
     from ildm.core.transfer.sender import Sender
-    from ildm.mqtt import Publish
 
 
 class RetainedOrder:
@@ -30,41 +27,36 @@ class RetainedOrder:
     def __init__(self, retained: RetainedStore, senders: Sequence[Sender]) -> None:
         self.retained = retained
         self.senders = senders
-        self.unreleased: dict[str, list[RetainedEntry]] = {}
+        self.unreleased: dict[str, list[RetainedMessage]] = {}
         """Messages of QoS 2 by topic, from their being sent to the end of the handshake."""
-        self._last: dict[str, RetainedEntry] = {}
+        self._last: dict[str, RetainedMessage] = {}
         """The one of each topic that has come last, until it has reached the broker."""
 
-    def entry(
-        self, sender: Sender, message: Publish, expires_at: float | None, receipt: Receipt | None
-    ) -> RetainedEntry:
-        """What waits in a sender for a retained message that is the newest of its topic now."""
-        entry = RetainedEntry(self, sender, message, expires_at, receipt)
-        self._last[message.topic] = entry
+    def newest(self, sender: Sender, message: Publish) -> RetainedMessage:
+        """A retained message that is the newest of its topic now, and is to go to a sender."""
+        ordered = RetainedMessage(self, sender, message)
+        self._last[message.topic] = ordered
         self.retained.contention.opened(message.topic, sender.index)
-        return entry
+        return ordered
 
-    def stamped_entry(
-        self, sender: Sender, message: Publish, expires_at: float | None, receipt: Receipt | None
-    ) -> Entry:
-        """The same for one that has its stamp still, and may have come long ago."""
-        message = replace(message, properties=dict(message.properties))
+    def read_back(self, sender: Sender, batch: Batch) -> Batch:
+        """The same for one that has its stamp still, and may have come long ago; answers it without that."""
+        message, expires_at = batch.message, batch.expires_at
         taken = take_stamp(message)
-        if taken is None:
-            return self.entry(sender, message, expires_at, receipt)
-        stamp, repeated = taken
-        if stamp.time > self.retained.clock.limit:  # not to be believed
+        if taken is not None and taken[0].time > self.retained.clock.limit:  # not to be believed
             message.retain = False
-            return Entry(message, message.qos, expires_at, receipt)
-        if repeated and not message.payload:
+            return single(message, batch.qos, expires_at)
+        if taken is not None and taken[1] and not message.payload:
             # how long a deletion is remembered is no expiry of the message
             message.properties.pop(Property.MESSAGE_EXPIRY_INTERVAL, None)
             expires_at = None
-        entry = self.entry(sender, message, expires_at, receipt)
-        entry.stamp = stamp
-        return entry
+        made = single(message, batch.qos, expires_at)
+        made.ordered = ordered = self.newest(sender, message)
+        if taken is not None:
+            ordered.stamp = taken[0]
+        return made
 
-    def is_outdated(self, entry: RetainedEntry) -> bool:
+    def is_outdated(self, entry: RetainedMessage) -> bool:
         """A newer one is known, and does not follow in the same sender."""
         newest = self.retained.newest(entry.topic)
         if newest is None or (entry.stamp is not None and entry.stamp >= newest):
@@ -72,7 +64,7 @@ class RetainedOrder:
         last = self._last.get(entry.topic)
         return last is None or last.stamp != newest or last.sender is not entry.sender
 
-    def settled(self, entry: RetainedEntry) -> None:
+    def settled(self, entry: RetainedMessage) -> None:
         """It has reached the broker, or never will."""
         topic = entry.topic
         if self._last.get(topic) is entry:
@@ -88,23 +80,18 @@ class RetainedOrder:
         self.retained.contention.closed(topic, entry.sender.index)
 
 
-class RetainedEntry(Entry):
-    """A retained message in an injection sender."""
+class RetainedMessage(Ordered):
+    """The place of one retained message."""
 
-    __slots__ = ("_settled", "order", "sender", "stamp", "topic")
+    __slots__ = ("_order", "_settled", "_silent", "qos", "sender", "stamp", "topic")
 
-    def __init__(
-        self,
-        order: RetainedOrder,
-        sender: Sender,
-        message: Publish,
-        expires_at: float | None,
-        receipt: Receipt | None,
-    ) -> None:
-        super().__init__(message, message.qos, expires_at, receipt)
-        self.order = order
+    def __init__(self, order: RetainedOrder, sender: Sender, message: Publish) -> None:
+        self._order = order
         self.sender = sender
         self.topic = message.topic
+        self.qos = message.qos
+        self._silent = not message.payload
+        """A deletion."""
         self.stamp = order.retained.newest(message.topic)
         """None: it is not remembered, for instance as it was injected without a stamp."""
         self._settled = False
@@ -112,23 +99,20 @@ class RetainedEntry(Entry):
     def may_go(self) -> bool:
         return all(
             other is self or (other.sender is self.sender and self.qos == 2)
-            for other in self.order.unreleased.get(self.topic, ())
+            for other in self._order.unreleased.get(self.topic, ())
         )
 
-    def outgoing(self) -> Publish | None:
-        message = self.message
-        assert message is not None
-        if self.order.is_outdated(self):
+    def outgoing(self, frame: bytes) -> bytes:
+        if self._order.is_outdated(self):
             # a deletion that is outdated says nothing to anybody
-            return replace(message, retain=False) if message.payload or self.stamp else None
+            return b"" if self._silent and self.stamp is None else without_retain(frame)
         if min(self.qos, self.sender.wire.max_qos) == 2:
-            unreleased = self.order.unreleased.setdefault(self.topic, [])
+            unreleased = self._order.unreleased.setdefault(self.topic, [])
             if self not in unreleased:
                 unreleased.append(self)
-        return message
+        return frame
 
-    def settle(self) -> None:
-        super().settle()
+    def settled(self) -> None:
         if not self._settled:
             self._settled = True
-            self.order.settled(self)
+            self._order.settled(self)

@@ -19,15 +19,13 @@ from ildm.core.link.translation import Translation
 from ildm.core.link.versions import FIRST, PROTOCOLS
 from ildm.core.plugin.arguments import new_filters, old_filters
 from ildm.core.transfer.back_pressure import limits_of
-from ildm.core.transfer.batch import Batch
+from ildm.core.transfer.batch import Batch, single
 from ildm.core.transfer.inbound import Inbound
-from ildm.core.transfer.queue import Entry
+from ildm.core.transfer.queue import BatchEntry
 from ildm.core.transfer.receipt import Holdable
 from ildm.core.transfer.sender import Sender, total
 from ildm.core.transfer.sender_state import EXPIRED, FORGOTTEN, PASSED_BY, RETURNED
-from ildm.mqtt import (
-    Publish,
-)
+from ildm.mqtt import EncodeError, Publish
 
 if TYPE_CHECKING:
     from ildm.config import LinkConfig
@@ -86,7 +84,7 @@ class NeighborLink(Stateful):
     """Bytes that were compressed, and what became of them."""
     answering: bool
     """It is to be said that what was received is known behind this node, too."""
-    lost: Callable[[Publish], None] | None
+    lost: Callable[[str], None] | None
     """Told of each single message that a queue has thrown away for want of room."""
     joined_at: float
     """When it has last begun to carry messages (monotonic time)."""
@@ -209,9 +207,9 @@ class NeighborLink(Stateful):
         """Name of the spool's consumer for a session."""
         return f"link/{self.node_id}/{index}"
 
-    def _lost(self, message: Publish) -> None:
+    def _lost(self, topic: str) -> None:
         if self.lost is not None:
-            self.lost(message)
+            self.lost(topic)
 
     @property
     def sessions(self) -> Sequence[Connection]:
@@ -371,16 +369,20 @@ class NeighborLink(Stateful):
         sender = self.senders[turn % len(self.senders)]
         most = self.config.qos if self.rules is None else self.most_qos(message.topic) or 0
         qos = min(message.qos, most)
-        entry = Entry(message, qos, expires_at, None, priority)
-        if not sender.allowance.admit(entry.size):
+        try:
+            batch = single(message, qos, expires_at)
+        except EncodeError:
+            sender.wire.drop(1, "not_encodable")
+            return True
+        if not sender.allowance.admit(batch.size):
             return False
         if qos and self.custody is not None and self.kept:
             if self.custody.full:
                 sender.allowance.refused()
                 return False
-            self.custody.take(message, [(sender, qos, priority)], turn, expires_at)
+            self.custody.take_batch(batch, [(sender, qos, priority)], turn)
         else:
-            sender.send_entry(entry)
+            sender.send_batch(batch, None, None, priority)
         return True
 
     def offer_data(self, frame: bytes, turn: int) -> bool:
@@ -407,7 +409,7 @@ class NeighborLink(Stateful):
         """The node stops: what it still had for the neighbour is counted; answers how much that is."""
         return sum(sender.give_up() for sender in self.senders)
 
-    def take_all(self) -> dict[int, list[Entry]]:
+    def take_all(self) -> dict[int, list[BatchEntry]]:
         """Give up all that the neighbour has not got, by the index of the session it was for, but for
         what the spool keeps."""
         return {
@@ -433,7 +435,7 @@ class NeighborLink(Stateful):
         for sender in self.senders:
             sender.suspend()
 
-    def pass_by(self) -> dict[int, list[Entry]]:
+    def pass_by(self) -> dict[int, list[BatchEntry]]:
         """The neighbour is reached on another path while the spool still keeps what is for it: what is not
         kept waits no longer. Answers what of that has waited, by the index of the session."""
         loose = {}

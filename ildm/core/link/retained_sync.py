@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from ildm.core.driver import Driver
     from ildm.core.link.link import NeighborLink
     from ildm.core.transfer.retained import RetainedStore
-    from ildm.mqtt import Publish
 
 BATCH = 100
 PACE = 0.01
@@ -149,12 +148,12 @@ class RetainedSync:
         exchange.asked = buckets
         self._go_on(link)
 
-    def lost(self, link: NeighborLink, message: Publish) -> None:
-        """A message for a neighbour was thrown away for want of room."""
+    def lost(self, link: NeighborLink, topic: str) -> None:
+        """A retained message for a neighbour was thrown away for want of room."""
         exchange = self._exchanges.get(link)
-        if exchange is None or not message.retain:
+        if exchange is None:
             return
-        exchange.dirty[message.topic] = None
+        exchange.dirty[topic] = None
         if len(exchange.dirty) > DIRTY:
             exchange.dirty.clear()
             exchange.overflown = True

@@ -589,7 +589,8 @@ class LinkSession(BaseSession):
         window_bytes = self._agreed.hello.inflight_bytes or link.config.inflight_bytes
         if link.rules is None:
             return window_bytes
-        grown = min(self._agreed.window, link.config.inflight) * link.rules.outgoing.growth
+        growth = link.rules.outgoing.growth + link.rules.incoming.answer_growth
+        grown = min(self._agreed.window, link.config.inflight) * growth
         return max(1, window_bytes - grown)  # the neighbour counts wire names
 
     def follow_rules(self) -> None:

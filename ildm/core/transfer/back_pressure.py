@@ -6,9 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from ildm.core.transfer.queue import Entry, Queue
+from ildm.core.transfer.queue import BatchEntry, Queue
 from ildm.core.transfer.receipt import Holdable
-from ildm.mqtt import Publish
 
 if TYPE_CHECKING:
     from ildm.config import LinkConfig
@@ -54,8 +53,8 @@ class BackPressure:
         self._queue = queue
         self._wire = wire
         self._held: set[Holdable] = set()
-        self.lost: Callable[[Publish], None] | None = None
-        """Told of each single message that was dropped for want of room."""
+        self.lost: Callable[[str], None] | None = None
+        """Told of the topic of each retained message that was dropped for want of room."""
 
     def over(self, factor: float) -> bool:
         """There is more than this part of the bounds, apart from what is unacknowledged."""
@@ -72,7 +71,7 @@ class BackPressure:
         """A source has gone."""
         self._held.discard(source)
 
-    def make_room(self, entry: Entry, source: Holdable | None) -> None:
+    def make_room(self, entry: BatchEntry, source: Holdable | None) -> None:
         """There is more than the bounds allow, since an entry was appended."""
         if self._limits.overflow == "drop":
             self.trim()
@@ -88,7 +87,7 @@ class BackPressure:
         """Drop what is above the bounds."""
         self._trim(self._limits.messages, self._limits.bytes)
 
-    def _overrun(self, entry: Entry, source: Holdable | None) -> None:
+    def _overrun(self, entry: BatchEntry, source: Holdable | None) -> None:
         """More has come than sources send that wait when they are made to."""
         messages, size = HARD_LIMIT * self._limits.messages, HARD_LIMIT * self._limits.bytes
         for held in self._held:  # what they may have sent by now
@@ -100,14 +99,13 @@ class BackPressure:
         elif count := self._queue.cut(messages, size):
             # the newest is not acknowledged yet, and will not be
             self._wire.drop(count, f"overflow_qos{entry.qos}")
-            if entry.message is not None:
-                entry.settle()
             source.overran()
 
     def _trim(self, messages: int, size: int, lowest: bool = False) -> None:
         for oldest, count in self._queue.trim(messages, size, lowest):
-            if oldest.message is not None:
-                oldest.settle()
+            whole = oldest.whole
+            if whole.retain:  # a single one
+                whole.settle(oldest.receipt, 0, 1)
                 if self.lost is not None:
-                    self.lost(oldest.message)
+                    self.lost(whole.topic)
             self._wire.drop(count, f"overflow_qos{oldest.qos}")

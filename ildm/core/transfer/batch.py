@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ildm.core.frames import (
     DUP,
     PUBLISH,
     PUBLISH_QOS_1,
-    PUBLISH_QOS_2,
+    RETAIN,
     frames_to_qos_0,
+    frames_topic,
     id_offset,
     packet_ids,
     publish_run,
@@ -18,27 +22,59 @@ from ildm.core.frames import (
     with_ids,
 )
 from ildm.core.transfer.ack_runs import PUBACK, PUBREC, acknowledgements
-from ildm.mqtt import MalformedPacket, Property, Publish, frame_bounds
+from ildm.mqtt import MalformedPacket, Property, Publish, Version, decode, frame_bounds
+
+if TYPE_CHECKING:
+    from ildm.core.transfer.receipt import Receipt
+
+
+class Ordered(ABC):
+    """The place of a retained message among others of its topic, on their way into the broker."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def may_go(self) -> bool:
+        """Whether it need not wait for another message, in whatever sender."""
+
+    @abstractmethod
+    def outgoing(self, frame: bytes) -> bytes:
+        """Its frame as it is to be sent now; empty: it is outdated, and says nothing to anybody."""
+
+    @abstractmethod
+    def settled(self) -> None:
+        """It has reached the broker, or never will."""
 
 
 class Batch:
-    """PUBLISH frames of MQTT 5, all of one QoS, without DUP and RETAIN.
+    """PUBLISH frames of MQTT 5 with equal first bytes, without DUP.
 
-    Their properties go on as they are (:data:`CONSTANT`).
+    Their properties go on as they are (:data:`CONSTANT`), but for the expiry interval of a single message.
 
     Args:
         frames: one after the other.
         count: how many.
         size: bytes of each, where it is one, or all have one topic, one length and no properties; 0: they
             differ.
+        expires_at: monotonic time after which nobody wants the message, which has an expiry interval.
+        ordered: of a retained message for the broker.
     """
 
-    __slots__ = ("_places", "_starts", "count", "frames", "size")
+    __slots__ = ("_places", "_starts", "count", "expires_at", "frames", "ordered", "size")
 
-    def __init__(self, frames: bytes, count: int, size: int) -> None:
+    def __init__(
+        self,
+        frames: bytes,
+        count: int,
+        size: int,
+        expires_at: float | None = None,
+        ordered: Ordered | None = None,
+    ) -> None:
         self.frames = frames
         self.count = count
         self.size = size
+        self.expires_at = expires_at
+        self.ordered = ordered
         self._starts: list[int] | None = None
         """Where each begins, and at last where all end; made when somebody asks."""
         self._places: list[int] | None = None
@@ -47,6 +83,21 @@ class Batch:
     @property
     def qos(self) -> int:
         return (self.frames[0] - PUBLISH) >> 1
+
+    @property
+    def retain(self) -> bool:
+        return self.frames[0] & RETAIN != 0
+
+    def changed(self, frames: bytes, size: int) -> Batch:
+        """The same messages in other frames."""
+        return Batch(frames, self.count, size, self.expires_at, self.ordered)
+
+    def settle(self, receipt: Receipt | None, first: int, count: int) -> None:
+        """Messages of it have been disposed of, from the place ``first`` on."""
+        if receipt is not None:
+            receipt.settle_batch(self, first, count)
+        if self.ordered is not None:
+            self.ordered.settled()
 
     # messages of it ---------------------------------------------------------------------------
 
@@ -122,12 +173,12 @@ class Batch:
         if qos >= self.qos:
             return self
         if qos:
-            batch = Batch(self._beginning_with(PUBLISH_QOS_1), self.count, self.size)
+            batch = self.changed(self._beginning_with(PUBLISH_QOS_1 | self.frames[0] & RETAIN), self.size)
             batch._starts, batch._places = self._starts, self._places
             return batch
         if self.size:
             frames, size = frames_to_qos_0(self.frames, self.size)
-            return Batch(frames, self.count, size)
+            return self.changed(frames, size)
         return Batch(
             b"".join([frames_to_qos_0(run.frames, run.size)[0] for run in self.runs()]), self.count, 0
         )
@@ -183,7 +234,7 @@ class Batch:
     def acknowledgements(self) -> tuple[Sequence[int], bytes]:
         """The identifiers of all, and the PUBACK or PUBREC of each, joined."""
         frames = self.frames
-        answer = PUBREC if frames[0] == PUBLISH_QOS_2 else PUBACK
+        answer = PUBREC if self.qos == 2 else PUBACK
         if self.count == 1:
             offset = id_offset(frames)
             high_byte, low_byte = frames[offset], frames[offset + 1]
@@ -194,7 +245,7 @@ class Batch:
 
     def numbered(self, first_id: int) -> Batch:
         """The same messages with consecutive identifiers; the last is 65535 at most."""
-        batch = Batch(self.with_ids(first_id), self.count, self.size)
+        batch = self.changed(self.with_ids(first_id), self.size)
         batch._starts, batch._places = self._starts, self._places
         return batch
 
@@ -212,6 +263,35 @@ class Batch:
             packet_id += 1
         return bytes(changed)
 
+    # a single message --------------------------------------------------------------------------
+
+    @property
+    def topic(self) -> str:
+        """That of the first, and of all where they are alike."""
+        return frames_topic(self.frames).decode()
+
+    @property
+    def message(self) -> Publish:
+        """A single message, decoded. Raises: MqttError: it is none."""
+        message = decode(self.frames, Version.V5)
+        assert isinstance(message, Publish)
+        return message
+
+    def left_at(self, now: float) -> Batch | None:
+        """A single message with what is left of its expiry interval (MQTT-3.3.2-6); None: nothing is."""
+        expires_at = self.expires_at
+        if expires_at is None:
+            return self
+        if expires_at <= now:
+            return None
+        left = max(1, math.ceil(expires_at - now))
+        message = self.message
+        if message.properties.get(Property.MESSAGE_EXPIRY_INTERVAL) == left:
+            return self
+        message.properties[Property.MESSAGE_EXPIRY_INTERVAL] = left
+        frame = message.encode(Version.V5)
+        return self.changed(frame, len(frame))
+
 
 CONSTANT = frozenset(
     (
@@ -227,6 +307,31 @@ CONSTANT = frozenset(
 def may_join(message: Publish) -> bool:
     """Whether a message goes on as it is, and so may be part of a batch."""
     return not message.retain and (not message.properties or CONSTANT.issuperset(message.properties))
+
+
+def single(message: Publish, qos: int, expires_at: float | None = None) -> Batch:
+    """One message at a QoS. Its packet identifier is that of its receipt.
+
+    Raises:
+        EncodeError: it cannot be sent to anybody.
+    """
+    properties = message.properties
+    if expires_at is not None and Property.MESSAGE_EXPIRY_INTERVAL not in properties:
+        properties = {**properties, Property.MESSAGE_EXPIRY_INTERVAL: 1}  # set as it is sent
+    frame = Publish(
+        topic=message.topic,
+        payload=message.payload,
+        qos=qos,
+        retain=message.retain,
+        packet_id=(message.packet_id or 1) if qos else None,
+        properties=properties,
+    ).encode(Version.V5)
+    return Batch(frame, 1, len(frame), expires_at)
+
+
+def without_retain(frame: bytes) -> bytes:
+    """A single message without the flag."""
+    return bytes((frame[0] & ~RETAIN,)) + frame[1:]
 
 
 def _without_id(message: int, count: int) -> MalformedPacket:

@@ -13,7 +13,6 @@ from ildm.core.spool import NEVER, Identity, Record, Waiting
 from ildm.core.transfer.identity import Identities, Origin, Stretches, made
 from ildm.core.transfer.share import DeferredAck, Share
 from ildm.core.transfer.spooled_queue import SpooledQueue, summed
-from ildm.mqtt import Publish, Version
 
 if TYPE_CHECKING:
     from ildm.config import SpoolConfig
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from ildm.core.driver import Driver
     from ildm.core.spool import Consumer, Spool, Stored
     from ildm.core.transfer.batch import Batch
-    from ildm.core.transfer.queue import Entry
     from ildm.core.transfer.receipt import Holdable, Receipt
     from ildm.mqtt import MqttError
 
@@ -54,10 +52,6 @@ class SpooledSender(ABC):
         """Send a batch. With a ``receipt`` the packet identifiers in it are those it is to be told when they
         are disposed of; else they do not count.
         """
-
-    @abstractmethod
-    def send_entry(self, entry: Entry, source: Holdable | None = None) -> None:
-        """Send one message."""
 
 
 Destination = tuple[SpooledSender, int, int]
@@ -256,44 +250,15 @@ class Custody:
         if identity is None:
             identity = self.number(count)
         batch = batch.numbered(1)
-        record = made(Record, (batch.frames, count, identity, turn, NEVER, reroute_id, not batch.size))
-        lsn, held = self._append(record, destinations)
-        for sender, qos, priority in held:
-            share = Share(self, sender.spooled.consumer, lsn, identity, reroute_id)
-            sender.send_batch(batch.at_qos(qos), None, share, priority)
-        return lsn
-
-    def take(
-        self,
-        message: Publish,
-        destinations: Iterable[Destination],
-        turn: int,
-        expires_at: float | None,
-        identity: Identity | None = None,
-        reroute_id: Identity | None = None,
-    ) -> int:
-        """The same for one message; ``expires_at`` is monotonic.
-
-        Raises:
-            EncodeError: it cannot be sent to anybody.
-        """
-        if identity is None:
-            identity = self.number(1)
-        packet = Publish(
-            topic=message.topic,
-            payload=message.payload,
-            qos=message.qos,
-            retain=message.retain,
-            packet_id=1,
-            properties=message.properties,
-        )
-        expires = NEVER if expires_at is None else self.calendar.date() + expires_at - self.driver.now()
-        record = Record(packet.encode(Version.V5), 1, identity, turn, expires, reroute_id)
+        expires_at, expires = batch.expires_at, NEVER
+        if expires_at is not None:
+            expires = self.calendar.date() + expires_at - self.driver.now()
+        record = made(Record, (batch.frames, count, identity, turn, expires, reroute_id, not batch.size))
         lsn, held = self._append(record, destinations)
         for sender, qos, priority in held:
             queue = sender.spooled
             share = Share(self, queue.consumer, lsn, identity, reroute_id)
-            sender.send_entry(queue.make(packet, qos, expires_at, share, priority))
+            sender.send_batch(queue.made(batch.at_qos(qos)), None, share, priority)
         return lsn
 
     def _append(self, record: Record, destinations: Iterable[Destination]) -> tuple[int, list[Destination]]:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from typing import TYPE_CHECKING
 
-from ildm.core.frames import DUP, PUBLISH_QOS_2
+from ildm.core.frames import DUP, PUBLISH_QOS_2, RETAIN
 from ildm.mqtt import frame_bounds
 
 if TYPE_CHECKING:
@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from ildm.core.counters import Counters
     from ildm.core.driver import Driver
     from ildm.core.transfer.custody import Custody
-
-RETAIN = 0x01
-"""The flag of a PUBLISH (MQTT 5, 3.3.1.3)."""
 
 
 class Gated(ABC):

@@ -261,6 +261,9 @@ class Inbound:
         self._write_durable(answers)
 
     def _settle_batch(self, batch: Batch, answer: Callable[[bytes], None]) -> None:
+        if self._sizes and batch.count == 1 and batch.first_id in self._sizes:
+            self._settle(batch.first_id, answer)  # rules may have changed its size and its QoS
+            return
         ids, answers = batch.acknowledgements()
         self.unacknowledged_bytes -= len(batch.frames)
         if batch.qos == 2:

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ildm.core.transfer.ack_runs import PUBREL, acknowledgements_of
-from ildm.core.transfer.queue import Entry, Queue
-from ildm.core.transfer.window import Inflight, InflightBatch, Window
-from ildm.mqtt import Publish, Version, decode
+from ildm.core.transfer.queue import Queue
+from ildm.core.transfer.window import InflightBatch, Window
+from ildm.mqtt import Publish
 
 if TYPE_CHECKING:
     from ildm.core.transfer.resumption import Resumption
@@ -77,19 +77,14 @@ class PoisonIsolation:
         """The far end has hung up twice on this message alone: it is in the way of all that follow."""
         item, wire = self._window.get(packet_id), self._wire
         assert item is not None
-        if isinstance(item, InflightBatch):
-            frame = item.part(packet_id, 1).frames
-            message, size = decode(frame, Version.V5), len(frame)
-        else:
-            assert item.entry.message is not None
-            message, size = item.entry.message, item.size
-        assert isinstance(message, Publish)
+        batch = item.part(packet_id, 1)
+        message = batch.message
         wire.driver.log(
             "error",
             "message dropped: the far end hangs up on it",
             of=wire.name,
             topic=message.topic,
-            size=size,
+            size=batch.size,
             qos=item.qos,
         )
         wire.drop(1, "poison")
@@ -130,9 +125,9 @@ class PoisonIsolation:
             return
         self.end()
 
-    def _send_again(self, packet_id: int, item: Inflight | InflightBatch) -> bool:
+    def _send_again(self, packet_id: int, item: InflightBatch) -> bool:
         """Send one message of the window once more; False when that has ended it."""
-        entry: Entry = item.entry(packet_id, 1) if isinstance(item, InflightBatch) else item.entry
+        entry = item.entry(packet_id, 1)
         qos = min(entry.qos, self._wire.max_qos)
         sent = self._wire.write_again(entry, packet_id, self._dup) if qos else None
         if sent is None:

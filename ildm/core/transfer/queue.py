@@ -14,83 +14,28 @@ from typing import Protocol
 
 from ildm.core.transfer.batch import Batch
 from ildm.core.transfer.receipt import Receipt
-from ildm.mqtt import EncodeError, Publish, encoded_size
-
-OVERHEAD = 200
-"""Bytes a message kept one by one is taken to need besides its frame."""
-PROPERTY_OVERHEAD = 150
-"""The same for each of its properties."""
 
 
-class Entry:
-    """What waits in the queue of a sender: one message, or a batch (:class:`BatchEntry`).
+class BatchEntry:
+    """A batch that waits in the queue of a sender; it may leave in parts, as the window opens.
 
-    ``receipt`` is told when a message from a neighbour is disposed of; ``packet_id`` is the neighbour's.
+    The packet identifiers in it are those of ``receipt``, which is told when messages are disposed of.
     """
 
-    __slots__ = ("count", "expires_at", "message", "packet_id", "priority", "qos", "receipt", "size", "turn")
-
-    def __init__(
-        self,
-        message: Publish | None,
-        qos: int,
-        expires_at: float | None,
-        receipt: Receipt | None = None,
-        priority: int = 0,
-    ):
-        self.count = 1
-        self.message = message
-        self.qos = qos
-        self.expires_at = expires_at
-        self.receipt = receipt
-        self.packet_id = 0
-        self.priority = priority
-        self.turn = 0
-        """Place in the queue: of one priority the smaller one goes first."""
-        self.size = 0
-        if message is not None:
-            self.size = kept_size(message)
-            self.packet_id = message.packet_id or 0
-
-    def may_go(self) -> bool:
-        """Whether it need not wait for another message, in whatever sender."""
-        return True
-
-    def outgoing(self) -> Publish | None:
-        """The message as it is to be sent now; None: it is outdated."""
-        return self.message
-
-    def runs(self) -> Sequence[Entry]:
-        """The same as entries of one topic each."""
-        return (self,)
-
-    def settle(self) -> None:
-        """All of it has been disposed of."""
-        if self.receipt is not None:
-            self.receipt.settle(self.packet_id)
-
-    def own(self) -> None:
-        """Answer its sender now: from here on it is this node's alone."""
-        self.settle()
-        self.receipt = None
-
-
-class BatchEntry(Entry):
-    """A batch that waits; it may leave in parts, as the window opens.
-
-    The packet identifiers in it are those of the neighbour it has come from, if it has.
-    """
-
-    __slots__ = ("first", "whole")
+    __slots__ = ("count", "first", "priority", "qos", "receipt", "size", "turn", "whole")
 
     def __init__(self, batch: Batch, receipt: Receipt | None = None, priority: int = 0):
-        super().__init__(None, batch.qos, None, receipt, priority)
         self.whole = batch
         """With what no longer waits: a part of it would have to find its bounds again."""
         self.first = 0
         """Place of the first message that still waits."""
         self.count = batch.count
         self.size = len(batch.frames)
+        self.qos = batch.qos
+        self.receipt = receipt
+        self.priority = priority
+        self.turn = 0
+        """Place in the queue: of one priority the smaller one goes first."""
 
     @property
     def batch(self) -> Batch:
@@ -130,25 +75,21 @@ class BatchEntry(Entry):
         self.size = len(self.whole.frames)
         return size - self.size
 
-    def runs(self) -> Sequence[Entry]:
+    def runs(self) -> Sequence[BatchEntry]:
+        """The same as entries of one topic each."""
         if self.whole.size:
             return (self,)
         return [BatchEntry(run, self.receipt, self.priority) for run in self.batch.runs()]
 
     def settle(self) -> None:
+        """All of it has been disposed of."""
+        self.whole.settle(self.receipt, self.first, self.count)
+
+    def own(self) -> None:
+        """Answer its sender now: from here on it is this node's alone."""
         if self.receipt is not None:
             self.receipt.settle_batch(self.whole, self.first, self.count)
-
-
-def kept_size(message: Publish) -> int:
-    """Bytes a message takes in memory, near enough: its frame, and what Python adds."""
-    try:
-        size = encoded_size(message)
-    except EncodeError:
-        size = len(message.payload) + 4 * len(message.topic)  # it is dropped when its turn comes
-    for value in message.properties.values():
-        size += PROPERTY_OVERHEAD * (len(value) if isinstance(value, list) else 1)
-    return size + OVERHEAD
+        self.receipt = None
 
 
 class Queue(Protocol):
@@ -171,24 +112,24 @@ class Queue(Protocol):
         """Count all again that is counted as it changes. Raises: AssertionError, it was counted wrong."""
 
     @property
-    def first(self) -> Entry:
+    def first(self) -> BatchEntry:
         """The entry whose turn it is; the queue is not empty."""
 
     def over(self, messages: float, size: float) -> bool:
         """There is more than that, apart from what is unacknowledged."""
 
-    def overtakes(self, entry: Entry) -> bool:
+    def overtakes(self, entry: BatchEntry) -> bool:
         """Whether an entry just appended goes before something that was there already."""
 
-    def append(self, entry: Entry) -> None: ...
+    def append(self, entry: BatchEntry) -> None: ...
 
-    def put_back(self, entries: Iterable[Entry]) -> None:
+    def put_back(self, entries: Iterable[BatchEntry]) -> None:
         """Put entries before all others of their priority, in their order."""
 
     def remove(self, count: int) -> None:
         """The first messages of the entry whose turn it is, perhaps all of them, no longer wait."""
 
-    def trim(self, messages: int, size: int, lowest: bool = False) -> Iterator[tuple[Entry, int]]:
+    def trim(self, messages: int, size: int, lowest: bool = False) -> Iterator[tuple[BatchEntry, int]]:
         """Remove what is more than these bounds, but unacknowledged messages; ``lowest``: of QoS 0 only.
 
         Answers from which entry how many messages went. The last one stays, however large: it would
@@ -198,7 +139,7 @@ class Queue(Protocol):
     def cut(self, messages: int, size: int) -> int:
         """Remove of the entry appended last what is more than these bounds; answers how many messages."""
 
-    def take_all(self) -> list[Entry]:
+    def take_all(self) -> list[BatchEntry]:
         """Empty the queue; answers the entries in the order of their arrival."""
 
     def disown(self, receipt: Receipt) -> None:
@@ -209,7 +150,7 @@ class Queue(Protocol):
         enough; answers how many messages."""
 
 
-Lines = tuple[deque[Entry], deque[Entry], deque[Entry]]
+Lines = tuple[deque[BatchEntry], deque[BatchEntry], deque[BatchEntry]]
 """Of one priority: what is of QoS 0, of QoS 1 and 2, and what is unacknowledged."""
 
 
@@ -240,10 +181,10 @@ class Backlog:
         return self.messages > 0
 
     @property
-    def first(self) -> Entry:
+    def first(self) -> BatchEntry:
         return self._front()[0]
 
-    def _front(self) -> deque[Entry]:
+    def _front(self) -> deque[BatchEntry]:
         for lines in self._ranks.values():
             waiting = [line for line in lines if line]
             if waiting:
@@ -256,16 +197,16 @@ class Backlog:
             or self.bytes - self.unacknowledged_bytes > size
         )
 
-    def overtakes(self, entry: Entry) -> bool:
+    def overtakes(self, entry: BatchEntry) -> bool:
         return len(self._ranks) > 1 and self.messages > entry.count and self._front()[0] is entry
 
-    def append(self, entry: Entry) -> None:
+    def append(self, entry: BatchEntry) -> None:
         self._last += 1
         entry.turn = self._last
         self._line(entry).append(entry)
         self._count(entry, entry.count, entry.size)
 
-    def put_back(self, entries: Iterable[Entry]) -> None:
+    def put_back(self, entries: Iterable[BatchEntry]) -> None:
         for entry in reversed(list(entries)):
             entry.turn = self._first
             self._first -= 1
@@ -274,17 +215,17 @@ class Backlog:
             self._line(entry).appendleft(entry)
             self._count(entry, entry.count, entry.size)
 
-    def _line(self, entry: Entry) -> deque[Entry]:
+    def _line(self, entry: BatchEntry) -> deque[BatchEntry]:
         lines = self._ranks.get(entry.priority)
         if lines is None:
             self._ranks[entry.priority] = lines = (deque(), deque(), deque())
             self._ranks = dict(sorted(self._ranks.items(), reverse=True))
         return lines[2 if entry.receipt is not None else 1 if entry.qos else 0]
 
-    def _lines(self) -> Iterator[deque[Entry]]:
+    def _lines(self) -> Iterator[deque[BatchEntry]]:
         return (line for lines in self._ranks.values() for line in lines)
 
-    def _count(self, entry: Entry, count: int, size: int) -> None:
+    def _count(self, entry: BatchEntry, count: int, size: int) -> None:
         self.messages += count
         self.bytes += size
         if entry.receipt is not None:
@@ -294,17 +235,16 @@ class Backlog:
     def remove(self, count: int) -> None:
         self._remove(self._front(), count)
 
-    def _remove(self, line: deque[Entry], count: int) -> None:
+    def _remove(self, line: deque[BatchEntry], count: int) -> None:
         entry = line[0]
         if count < entry.count:
-            assert isinstance(entry, BatchEntry)
             self._count(entry, -count, -entry.remove(count))
         else:
             line.popleft()
             self._count(entry, -entry.count, -entry.size)
         self._verify()
 
-    def trim(self, messages: int, size: int, lowest: bool = False) -> Iterator[tuple[Entry, int]]:
+    def trim(self, messages: int, size: int, lowest: bool = False) -> Iterator[tuple[BatchEntry, int]]:
         for lines in reversed(self._ranks.values()):
             for line in lines[: 1 if lowest else 2]:
                 while line:
@@ -315,10 +255,7 @@ class Backlog:
                     entry = line[0]
                     count = entry.count
                     last = count == self.messages - self.unacknowledged_messages
-                    if isinstance(entry, BatchEntry):
-                        count = min(max(over, entry.needed(bytes_over)), count - last)
-                    elif last:
-                        return
+                    count = min(max(over, entry.needed(bytes_over)), count - last)
                     if not count:
                         return
                     self._remove(line, count)
@@ -331,19 +268,16 @@ class Backlog:
         bytes_over = self.bytes - self.unacknowledged_bytes - size
         if over <= 0 and bytes_over <= 0:
             return 0
-        count = entry.count
-        if isinstance(entry, BatchEntry):
-            count = min(max(over, entry.needed(bytes_over, last=True)), count)
+        count = min(max(over, entry.needed(bytes_over, last=True)), entry.count)
         if count == entry.count:
             line.pop()
             self._count(entry, -count, -entry.size)
         else:
-            assert isinstance(entry, BatchEntry)
             self._count(entry, -count, -entry.cut(count))
         self._verify()
         return count
 
-    def take_all(self) -> list[Entry]:
+    def take_all(self) -> list[BatchEntry]:
         entries = sorted((entry for line in self._lines() for entry in line), key=_turn)
         for line in self._lines():
             line.clear()
@@ -394,13 +328,13 @@ class Backlog:
         assert found._sums == self._sums, f"a queue of {found._sums} counts {self._sums}"
 
 
-def _turn(entry: Entry) -> int:
+def _turn(entry: BatchEntry) -> int:
     return entry.turn
 
 
-def _turn_of_last(line: deque[Entry]) -> int:
+def _turn_of_last(line: deque[BatchEntry]) -> int:
     return line[-1].turn
 
 
-def _turn_of_first(line: deque[Entry]) -> int:
+def _turn_of_first(line: deque[BatchEntry]) -> int:
     return line[0].turn

@@ -47,9 +47,8 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from ildm.core.frames import frames_topic
 from ildm.core.transfer.identity import Origin
 from ildm.core.transfer.ports import Neighbor
-from ildm.core.transfer.queue import Backlog, BatchEntry, Entry
+from ildm.core.transfer.queue import Backlog, BatchEntry
 from ildm.core.transfer.share import Share
-from ildm.mqtt import Publish, Version, decode
 
 if TYPE_CHECKING:
     from ildm.core.counters import Counters
@@ -89,7 +88,7 @@ class PendingReroute:
     """What a link has to send may have to go another way, too."""
 
     since: float
-    under_way: list[tuple[Entry, Share, int]]
+    under_way: list[tuple[BatchEntry, Share, int]]
     """Messages under way when it began, and the index of their sender, until they are rerouted."""
     mark: int | None = None
     """Up to this LSN, of all that waited when the tree was at rest; None: it is not yet."""
@@ -145,7 +144,7 @@ class Rerouting(Generic[OneLink]):
         return sum(sender.messages for s in self._stranded.values() for sender in s.senders.values())
 
     def take(
-        self, node: str, since: float, senders: dict[int, list[Entry]], kept: Sequence[str] = ()
+        self, node: str, since: float, senders: dict[int, list[BatchEntry]], kept: Sequence[str] = ()
     ) -> None:
         """The link to a node has left; ``since`` is when it stopped to carry messages, ``kept`` are the
         consumers of its sessions."""
@@ -290,11 +289,7 @@ class Rerouting(Generic[OneLink]):
                 waiting.append(entry)
                 continue
             self.counters["link_rerouted"] += entry.count
-            if entry.message is not None:
-                wanted = entry.qos if entry.message.retain else min(entry.qos, qos)
-                link.send(entry.message, wanted, index, entry.expires_at, None, entry.priority)
-            elif isinstance(entry, BatchEntry):
-                self.router.forward(((link, qos, entry.priority),), entry.batch, index, None)
+            self.router.forward(((link, qos, entry.priority),), entry.batch, index, None)
 
     def _send_page(
         self, queue: SpooledQueue, index: int, hop: Neighbor | None, mark: float = math.inf
@@ -302,7 +297,7 @@ class Rerouting(Generic[OneLink]):
         """Reroute a page of a consumer's messages, up to an LSN; whether more may go at once."""
         assert self.custody is not None
         page, size, left_bytes = self.custody.config.page_bytes, 0, 0
-        left: list[Entry] = []
+        left: list[BatchEntry] = []
         while size < page and left_bytes < IN_MEMORY * page and queue:
             first = queue.first
             share = first.receipt
@@ -319,7 +314,9 @@ class Rerouting(Generic[OneLink]):
         queue.put_back(left)
         return size >= page
 
-    def _reroute(self, entry: Entry, index: int, hop: Neighbor | None, but: Neighbor | None = None) -> bool:
+    def _reroute(
+        self, entry: BatchEntry, index: int, hop: Neighbor | None, but: Neighbor | None = None
+    ) -> bool:
         """Reroute messages of the spool; False: nowhere at present. ``but``: a link that has it."""
         assert self.custody is not None
         custody, share = self.custody, entry.receipt
@@ -336,13 +333,9 @@ class Rerouting(Generic[OneLink]):
             return False
         reroute_id = custody.reroute_number(entry.count)
         share.rerouted = True
-        if entry.message is not None:
-            origin = Origin(share.identity, None).at(entry.packet_id - 1)
-            custody.take(entry.message, destinations, index, entry.expires_at, origin.identity, reroute_id)
-        elif isinstance(entry, BatchEntry):
-            batch = entry.batch
-            origin = Origin(share.identity, None).at(batch.first_id - 1)
-            custody.take_batch(batch, destinations, index, origin.identity, reroute_id)
+        batch = entry.batch
+        origin = Origin(share.identity, None).at(batch.first_id - 1)
+        custody.take_batch(batch, destinations, index, origin.identity, reroute_id)
         self.counters["link_rerouted"] += entry.count
         return True
 
@@ -353,17 +346,14 @@ class Rerouting(Generic[OneLink]):
         most = self.custody.config.segment_bytes
         return self.custody.spool.failure is None and all(link.queued_bytes <= most for link, _, _ in targets)
 
-    def _targets(self, entry: Entry, hop: Neighbor | None) -> Targets:
+    def _targets(self, entry: BatchEntry, hop: Neighbor | None) -> Targets:
         """Where a message goes that has lost its way; ``hop``: where the node is that it was for."""
         if not self.router.dispatch.reroutes:
             return () if hop is None else ((hop, entry.qos, entry.priority),)
-        if isinstance(entry, BatchEntry):
-            return self._run_targets(entry.batch)
-        message = entry.message
-        assert message is not None
+        batch = entry.batch
         return tuple(
-            (link, message.qos if message.retain else min(message.qos, qos), priority)
-            for link, qos, priority in self.router.reroute_message(message)
+            (link, batch.qos if batch.retain else min(batch.qos, qos), priority)
+            for link, qos, priority in self._run_targets(batch)
         )
 
     def _run_targets(self, run: Batch) -> Targets:
@@ -372,33 +362,25 @@ class Rerouting(Generic[OneLink]):
         Such a run was kept under an algorithm of earlier that has decided on topics.
         """
         if not self.router.dispatch.reroutes_each:
-            return self.router.reroute(frames_topic(run.frames), False)
+            return self.router.reroute(frames_topic(run.frames), run.retain)
         found: dict[Neighbor, tuple[Neighbor, int, int]] = {}
         for place in range(run.count):
-            message = decode(run.part(place, 1).frames, Version.V5)
-            assert isinstance(message, Publish)
-            for way in self.router.reroute_message(message):
+            for way in self.router.reroute_message(run.part(place, 1).message):
                 before = found.get(way[0])
                 if before is None or before[1] < way[1]:
                     found[way[0]] = way
         return tuple(found.values())
 
-    def _wanted(self, entry: Entry, link: Neighbor) -> int | None:
+    def _wanted(self, entry: BatchEntry, link: Neighbor) -> int | None:
         """The QoS at which a message is wanted behind a link, if it is."""
         dispatch = self.router.dispatch
         if not (dispatch.asks_for_topics or dispatch.reroutes_each):
             return entry.qos
-        message = entry.message
-        if isinstance(entry, BatchEntry):
-            run = entry.batch
-            each = dispatch.reroutes_each
-            route = self._run_targets(run) if each else self.router.route(frames_topic(run.frames), False)
+        run = entry.batch
+        if dispatch.reroutes_each:
+            route = self._run_targets(run)
         else:
-            assert message is not None
-            if dispatch.reroutes_each:
-                route = self.router.reroute_message(message)
-            else:
-                route = self.router.route(message.topic.encode(), message.retain)
+            route = self.router.route(frames_topic(run.frames), run.retain)
         return next((qos for target, qos, _ in route if target is link), None)
 
     def _end(self, node: str, reason: Left) -> None:
@@ -425,5 +407,5 @@ class Rerouting(Generic[OneLink]):
                 since=dropped.oldest,
             )
 
-    def _drop(self, entry: Entry, count: int, reason: Left) -> None:
+    def _drop(self, entry: BatchEntry, count: int, reason: Left) -> None:
         self.counters[f"link_dropped_{reason}_qos{entry.qos}"] += count

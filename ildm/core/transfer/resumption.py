@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from ildm.core.transfer.ack_runs import PUBREL, acknowledgements_of
 from ildm.core.transfer.answer_timeout import AnswerTimeout
-from ildm.core.transfer.queue import Entry
+from ildm.core.transfer.queue import BatchEntry
 from ildm.core.transfer.share import RELEASED, Share
-from ildm.core.transfer.window import Inflight, InflightBatch, Window, under_way
+from ildm.core.transfer.window import InflightBatch, Window
 
 if TYPE_CHECKING:
     from ildm.core.driver import Driver
@@ -65,64 +65,44 @@ class Resumption:
             self._window.free_reserved()
             self._noted.clear()
 
-    def take_under_way(self) -> list[Entry]:
+    def take_under_way(self) -> list[BatchEntry]:
         """Empty the window; answers what the far end has not received, as far as is known."""
         self.answer_timeout.clear()
-        entries: list[Entry] = []
+        entries: list[BatchEntry] = []
         for item, first_id, count, released in self._window.take_all():
             if released:
                 item.settle(first_id, count)
-            elif isinstance(item, InflightBatch):
-                entries.append(item.entry(first_id, count))
             else:
-                entries.append(item.entry)
+                entries.append(item.entry(first_id, count))
         return entries
 
     # on another connection --------------------------------------------------------------------
 
-    def resend(self, session_present: bool) -> list[Entry]:
+    def resend(self, session_present: bool) -> list[BatchEntry]:
         """Send again what was not acknowledged (MQTT-4.4.0-1), as far as the window allows; answers what has
         to wait, or goes as new as the far end has forgotten it."""
-        again: list[Entry] = []
+        again: list[BatchEntry] = []
         for item, first_id, count, released in self._window.take_all():
             if released and session_present:
                 self._release_again(item, first_id, count)
             elif not session_present and item.qos == 2 and not self.forgotten(released):
                 item.settle(first_id, count)
-            elif isinstance(item, InflightBatch):
-                again += self._resend_batch(item, first_id, count, session_present)
             else:
-                again += self._resend(item, first_id, session_present)
+                again += self._resend_batch(item, first_id, count, session_present)
         return again
 
-    def _release_again(self, item: Inflight | InflightBatch, first_id: int, count: int) -> None:
+    def _release_again(self, item: InflightBatch, first_id: int, count: int) -> None:
         """Send PUBREL again for consecutive messages."""
         window, ids = self._window, range(first_id, first_id + count)
-        if isinstance(item, InflightBatch):
-            part = item.part(first_id, count)
-            window.add_batch(InflightBatch(part, first_id, item.receipt, item.priority))
-        else:
-            window.add(first_id, item)
+        window.add_batch(InflightBatch(item.part(first_id, count), first_id, item.receipt, item.priority))
         for packet_id in ids:
             window.release(packet_id)
         self._wire.write(acknowledgements_of(PUBREL, ids))
         self.sent_again(item.receipt, ids, released=True)
 
-    def _resend(self, item: Inflight, packet_id: int, session_present: bool) -> list[Entry]:
-        """Send a message again, if there is room; answers it if it has to wait."""
-        window, wire, entry = self._window, self._wire, item.entry
-        if not session_present or not window.takes(item.size) or min(entry.qos, wire.max_qos) == 0:
-            return [entry]
-        sent = wire.write_again(entry, packet_id)
-        if isinstance(sent, Inflight):
-            window.add(packet_id, sent)
-            if min(entry.qos, wire.max_qos) == 2:
-                self.sent_again(entry.receipt, (packet_id,), released=False)
-        return []
-
     def _resend_batch(
         self, batch: InflightBatch, first_id: int, count: int, session_present: bool
-    ) -> list[Entry]:
+    ) -> list[BatchEntry]:
         """Send again what is left of a batch, as far as the window allows; answers what has to wait."""
         window, wire = self._window, self._wire
         part = batch.part(first_id, count)
@@ -155,12 +135,12 @@ class Resumption:
 
     # in another life --------------------------------------------------------------------------
 
-    def noted(self, entry: Entry) -> int | None:
+    def noted(self, entry: BatchEntry) -> int | None:
         """What an earlier life has noted of a message; None: nothing. It is there until it is taken."""
         share = entry.receipt
         return share.note if self._noting and isinstance(share, Share) else None
 
-    def take_up(self, entry: Entry, note: int) -> bool:
+    def take_up(self, entry: BatchEntry, note: int) -> bool:
         """Go on with the handshake that an earlier life has begun; False: the message is to be sent anew."""
         share = entry.receipt
         assert isinstance(share, Share)
@@ -174,13 +154,13 @@ class Resumption:
             return True
         self._noted.remove(packet_id)
         window.free_id(packet_id)
-        item = under_way(entry, packet_id) if released else wire.write_again(entry, packet_id)
+        if released:
+            item: InflightBatch | None = InflightBatch(entry.batch, packet_id, share, entry.priority)
+        else:
+            item = wire.write_again(entry, packet_id)
         if item is None:
             return True
-        if isinstance(item, InflightBatch):
-            window.add_batch(item)
-        else:
-            window.add(packet_id, item)
+        window.add_batch(item)
         if released:
             window.release(packet_id)
             wire.write(acknowledgements_of(PUBREL, (packet_id,)))

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from ildm.core.frames import PUBLISH, frames_to_qos_0
-from ildm.core.transfer.batch import Batch, may_join
+from ildm.core.transfer.batch import Batch, may_join, single
 from ildm.core.transfer.gathering import Gathering
 from ildm.core.transfer.identity import UNKNOWN, Origin
 from ildm.core.transfer.inbound import NeighborReceipt
@@ -193,7 +193,7 @@ class Router:
             return
         self.counters["transferred_out"] += batch.count * len(route)
         for link, qos, priority in route:
-            part = batch.at_qos(min(qos, link.config.qos))
+            part = batch.at_qos(_most_qos(link, batch, qos))
             senders = link.senders
             if self.by_message and len(senders) > 1 and part.count > 1:
                 for piece in _dealt(part, len(senders)):
@@ -251,7 +251,7 @@ class Router:
         for link, qos, priority in route:
             senders = link.senders
             sender = senders[turn % len(senders)]
-            at_most = min(batch.qos, qos, link.config.qos)
+            at_most = _most_qos(link, batch, qos)
             if at_most and link.kept:
                 destinations.append((sender, at_most, priority))
             else:
@@ -458,10 +458,11 @@ class Router:
         if not destinations:
             return 0, ()
         try:
-            lsn = custody.take(message, destinations, turn, expires_at, *origin)
+            batch = single(message, message.qos, expires_at)
         except EncodeError:
             self.counters["link_dropped_not_encodable"] += 1
             return 0, ()
+        lsn = custody.take_batch(batch, destinations, turn, *origin)
         if holder is not None and custody.full:
             custody.hold(holder)
         return lsn, destinations
@@ -570,10 +571,12 @@ class Router:
         self.counters["transferred_in"] += 1
         if self.custody is not None and message.qos:
             try:
-                destinations = [self.injector.destination(0, message.qos, 1)]
-                self.custody.take(message, destinations, 0, self.expiry(here), identity)
+                batch = single(message, message.qos, self.expiry(here))
             except EncodeError:
                 self.counters["injection_dropped_not_encodable"] += 1
+                return True
+            destinations = [self.injector.destination(0, message.qos, 1)]
+            self.custody.take_batch(batch, destinations, 0, identity)
         else:
             self.injector.publish(here, 0, self.expiry(here), None)
         return True
@@ -615,6 +618,15 @@ def _at_most(message: Publish, qos: int) -> Publish:
     return replace(
         message, qos=qos, packet_id=message.packet_id if qos else None, dup=message.dup and qos > 0
     )
+
+
+def _most_qos(link: Neighbor, batch: Batch, wanted: int) -> int:
+    """The QoS with which a batch crosses a link, where it is wanted with so much."""
+    if not batch.retain:
+        return min(batch.qos, wanted, link.config.qos)
+    # a retained message keeps its QoS: the far broker serves it to later subscribers with it
+    most = link.config.qos if link.rules is None else link.most_qos(batch.topic) or 0
+    return min(batch.qos, most)
 
 
 def _ruled(route: Targets, topic: str) -> Targets:

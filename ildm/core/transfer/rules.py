@@ -130,15 +130,18 @@ class Side:
         hits: where it is counted what they decide about, see :class:`Hits`.
     """
 
-    __slots__ = ("_flushed", "_hits", "_verdicts", "growth", "terms")
+    __slots__ = ("_flushed", "_hits", "_verdicts", "answer_growth", "growth", "terms")
 
     def __init__(
         self, terms: Sequence[Term], flushed: Callable[[], None] = lambda: None, hits: list[int] | None = None
     ) -> None:
         self.terms = tuple(terms)
         self._hits = [0] * (max((term.rule for term in terms), default=0) + 2) if hits is None else hits
-        self.growth = max((_growth(term) for term in terms if term.allows), default=0)
+        allowed = [(term.source_prefix, term.image_prefix) for term in terms if term.allows]
+        self.growth = max((_growth(source, image) for source, image in allowed), default=0)
         """Bytes by which a frame may grow."""
+        self.answer_growth = max((_growth(image, source) for source, image in allowed), default=0)
+        """The same by a response topic that goes the other way."""
         self._verdicts: dict[bytes, tuple[RuleVerdict | None, int]] = {}
         self._flushed = flushed
 
@@ -340,6 +343,6 @@ def _below(name: str, prefix: str) -> bool:
     return len(name) > len(prefix) and name.startswith(prefix)
 
 
-def _growth(term: Term) -> int:
-    more = len(term.image_prefix.encode()) - len(term.source_prefix.encode())
-    return more + 3 if more > 0 else 0  # the remaining length may take up to three bytes more
+def _growth(prefix: str, other: str) -> int:
+    more = len(other.encode()) - len(prefix.encode())
+    return more + 3 if more > 0 else 0  # a length may take up to three bytes more

@@ -10,16 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from ildm.core.frames import DUP, PUBLISH_QOS_2, id_offset
+from ildm.core.frames import DUP, PUBLISH_QOS_2, RETAIN, id_offset
 from ildm.core.spool import Waiting
 from ildm.core.transfer.ack_runs import PUBREL, acknowledgements_of
 from ildm.core.transfer.allowance import Allowance
 from ildm.core.transfer.back_pressure import BackPressure, QueueLimits
-from ildm.core.transfer.batch import Batch
+from ildm.core.transfer.batch import Batch, Ordered, single, without_retain
 from ildm.core.transfer.custody import Custody, SpooledSender
-from ildm.core.transfer.disk_gate import RETAIN
 from ildm.core.transfer.poison_isolation import PoisonIsolation
-from ildm.core.transfer.queue import Backlog, BatchEntry, Entry, Queue
+from ildm.core.transfer.queue import Backlog, BatchEntry, Queue
 from ildm.core.transfer.receipt import Holdable, Receipt
 from ildm.core.transfer.resumption import Resumption
 from ildm.core.transfer.sender_state import (
@@ -38,9 +37,9 @@ from ildm.core.transfer.sender_state import (
     SenderState,
     Takes,
 )
-from ildm.core.transfer.window import Inflight, InflightBatch, Window
+from ildm.core.transfer.window import InflightBatch, Window
 from ildm.core.transfer.wire import Wire
-from ildm.mqtt import Publish, PubRel, Version
+from ildm.mqtt import EncodeError, Publish, PubRel, Version
 
 if TYPE_CHECKING:
     from ildm.core.counters import Counters
@@ -181,12 +180,10 @@ class Sender(SpooledSender):
             return packet
         place = id_offset(packet)
         item = self._window.get(packet[place] << 8 | packet[place + 1])
-        if not isinstance(item, Inflight):
+        if item is None or item.messages.ordered is None:
             return packet
-        message = item.entry.outgoing()
-        if message is not None and message.retain:
-            return packet
-        return bytes([packet[0] & ~RETAIN]) + packet[1:]
+        frame = item.messages.ordered.outgoing(item.messages.frames)
+        return packet if frame and frame[0] & RETAIN else without_retain(packet)
 
     # sending ----------------------------------------------------------------------------------
 
@@ -211,17 +208,23 @@ class Sender(SpooledSender):
         source: Holdable | None = None,
         receipt: Receipt | None = None,
         priority: int = 0,
+        ordered: Ordered | None = None,
     ) -> None:
         """Send one message at ``qos``; ``expires_at`` is the monotonic time after which nobody wants it.
 
-        ``receipt`` is told of the message's packet identifier when it is disposed of.
+        ``receipt`` is told when it is disposed of; for ``ordered`` see :class:`Batch`.
         """
-        self.send_entry(Entry(message, qos, expires_at, receipt, priority), source)
-
-    def send_entry(self, entry: Entry, source: Holdable | None = None) -> None:
-        ready = self.open and self.wire.writable and not self.queue and not self.isolation.active
-        if not (ready and self._transmit(entry)):
-            self._enqueue(entry, source)
+        try:
+            batch = single(message, qos, expires_at)
+        except EncodeError:
+            self.wire.drop(1, "not_encodable")
+            if receipt is not None:
+                receipt.settle(message.packet_id or 0)
+            if ordered is not None:
+                ordered.settled()
+            return
+        batch.ordered = ordered
+        self.send_batch(batch, source, receipt, priority)
 
     def new_packet_id(self) -> int:
         """A packet identifier for SUBSCRIBE or UNSUBSCRIBE; free again with :meth:`release_packet_id`."""
@@ -341,16 +344,10 @@ class Sender(SpooledSender):
         while self.open and self.wire.writable and queue and not self.isolation.active:
             entry = queue.first
             written += entry.size
-            if isinstance(entry, BatchEntry) and self.resumption.noted(entry) is None:
-                first, count = entry.first, entry.count
-                sent = self._transmit_batch(entry.whole, first, count, entry.receipt, entry.priority)
-                if not sent:
-                    break
-                queue.remove(sent)
-            elif self._transmit(entry):
-                queue.remove(1)
-            else:
+            sent = self._transmit(entry)
+            if not sent:
                 break
+            queue.remove(sent)
             if written > FLUSHED:
                 written = 0
                 self.wire.flush()  # lets the transport say when it is full
@@ -369,17 +366,17 @@ class Sender(SpooledSender):
         self.wire.drop(waiting.messages, f"{reason}_spooled")
         return waiting
 
-    def adopt(self, entries: Iterable[Entry]) -> None:
+    def adopt(self, entries: Iterable[BatchEntry]) -> None:
         """Send what another sender has given up."""
         for entry in entries:
             self._enqueue(entry, None)
         self.drain()
 
-    def under_way(self) -> list[Entry]:
+    def under_way(self) -> list[BatchEntry]:
         """What the far end has not received, as far as is known; it stays under way."""
         return self._window.entries()
 
-    def leave_all(self) -> list[Entry]:
+    def leave_all(self) -> list[BatchEntry]:
         """Give up what the spool does not keep; what it keeps, whether under way or not, is left to whoever
         takes the queue next."""
         self.spooled.put_back(self.resumption.take_under_way())
@@ -399,7 +396,7 @@ class Sender(SpooledSender):
                 self.wire.drop(entry.count, f"shutdown_qos{entry.qos}")
         return self.dropped - before
 
-    def take_all(self) -> list[Entry]:
+    def take_all(self) -> list[BatchEntry]:
         """Give up all that waits in memory or is unacknowledged, in order, but for what the far end has
         received."""
         entries = [*self.resumption.take_under_way(), *self.queue.take_all()]
@@ -413,7 +410,7 @@ class Sender(SpooledSender):
         if self.pressure.over(1):
             self.pressure.trim()
 
-    def _enqueue(self, entry: Entry, source: Holdable | None) -> None:
+    def _enqueue(self, entry: BatchEntry, source: Holdable | None) -> None:
         queue = self.queue
         if self.takes is not ALL:
             if self.takes is not KEPT:
@@ -443,12 +440,13 @@ class Sender(SpooledSender):
         Answers how many need not wait.
         """
         wire, window = self.wire, self._window
+        if batch.ordered is not None and not batch.ordered.may_go():
+            return 0
         if wire.pacer is not None:
             count = wire.pacer.fitting(batch, first, count)
         if not (batch.qos and wire.max_qos):
             wire.write_qos_0(batch.part(first, count).at_qos(0))
-            if batch.qos and receipt is not None:
-                receipt.settle_batch(batch, first, count)
+            batch.settle(receipt, first, count)
             return count
         sent = 0
         while sent < count and (room := window.takes_of(batch, first + sent, count - sent)):
@@ -463,40 +461,15 @@ class Sender(SpooledSender):
             sent += number
         return sent
 
-    def _transmit(self, entry: Entry) -> bool:
-        """Send a message now; False if it has to wait. True also when it is dropped for good."""
+    def _transmit(self, entry: BatchEntry) -> int:
+        """The same for what has waited; with what an earlier life has noted it is a single message."""
         note = self.resumption.noted(entry)
         if note is not None:
             if not self._window.takes(entry.size):
-                return False
+                return 0
             if self.resumption.take_up(entry, note):
-                return True
-            if isinstance(entry, BatchEntry):
-                sent = self._transmit_batch(
-                    entry.whole, entry.first, entry.count, entry.receipt, entry.priority
-                )
-                return bool(sent)
-        if entry.expires_at is not None and entry.expires_at <= self.driver.now():
-            self.wire.drop(1, "expired")
-            entry.settle()
-            return True
-        if not entry.may_go():
-            return False
-        if min(entry.qos, self.wire.max_qos) == 0:
-            if self.wire.send_with_id(entry, None):
-                self.wire.count_sent(1)
-                entry.settle()
-            return True
-        if not self._window.takes(entry.size):
-            return False
-        packet_id = self._window.next_id()
-        size = self.wire.send_with_id(entry, packet_id)
-        if size:
-            self.wire.count_sent(1)
-            self._window.add(packet_id, Inflight(entry, size))
-            if min(entry.qos, self.wire.max_qos) == 2:
-                self.resumption.note_sent(entry.receipt, entry.packet_id, packet_id)
-        return True
+                return 1
+        return self._transmit_batch(entry.whole, entry.first, entry.count, entry.receipt, entry.priority)
 
     def end_unanswered(self) -> None:
         """The far end has answered a PINGREQ: what it should have answered before is taken for answered."""

@@ -10,19 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from ildm.core.frames import PLAIN, id_offset
 from ildm.core.spool import NEVER, Consumer, Delivery, Stored, Waiting
-from ildm.core.transfer.batch import Batch, batch_of, may_join
-from ildm.core.transfer.queue import Backlog, BatchEntry, Entry
+from ildm.core.transfer.batch import Batch, batch_of
+from ildm.core.transfer.queue import Backlog, BatchEntry
 from ildm.core.transfer.share import Share
-from ildm.mqtt import MqttError, Publish, Version, decode
+from ildm.mqtt import MqttError
 
 if TYPE_CHECKING:
     from ildm.core.transfer.custody import Custody
     from ildm.core.transfer.receipt import Receipt
-
-    MakeEntry = Callable[[Publish, int, float | None, Receipt, int], Entry]
-    """Of a message, its QoS, its expiry in monotonic time, what is to be told, and its priority."""
 
 URGENT = 2
 """Of messages that overtake, so many pages may be in memory."""
@@ -55,8 +51,8 @@ class SpooledQueue:
         self.custody = custody
         self.consumer = consumer
         self.page = page
-        self.make: MakeEntry = _plain
-        """Makes the entry of a single message read back."""
+        self.make: Callable[[Batch], Batch] | None = None
+        """Makes of a retained message what is to wait here. Raises: MqttError: it is no message."""
         self._near = Backlog()
         self._deliveries: dict[tuple[int, int, bool], Delivery] = {}
         """By QoS, priority, and whether it is in hand: made once."""
@@ -127,33 +123,26 @@ class SpooledQueue:
                         self._near.append(entry)
         self._look_beyond()
 
-    def _entry(self, consumer: Consumer, stored: Stored) -> Entry | None:
+    def _entry(self, consumer: Consumer, stored: Stored) -> BatchEntry | None:
         record, first = stored.record, stored.first
         share = Share(self.custody, consumer, stored.lsn, record.identity, record.again, stored.note)
         frames = record.frames
         count = record.messages
-        message: Publish | None = None
-        batch: Batch | None = None
         try:
-            if frames[0] not in PLAIN or (count == 1 and frames[id_offset(frames) + 2]):
-                packet = decode(frames, Version.V5)
-                assert isinstance(packet, Publish)
-                message = packet
-            if message is None or may_join(message):
-                batch = (
-                    batch_of(frames, count) if record.mixed else Batch(frames, count, len(frames) // count)
-                )
-                batch.verify()
+            batch = batch_of(frames, count) if record.mixed else Batch(frames, count, len(frames) // count)
+            batch.verify()
+            if record.expires != NEVER:
+                batch.expires_at = self.custody.monotonic(record.expires)
+            batch = self.made(batch.at_qos(stored.qos))
         except MqttError as error:
             self.custody.unreadable(consumer, stored, error)
             consumer.free(stored.lsn, first, count)
             return None
-        if batch is not None:
-            return BatchEntry(batch.at_qos(stored.qos), share, stored.priority)
-        assert message is not None
-        expires_at = None if record.expires == NEVER else self.custody.monotonic(record.expires)
-        message.packet_id = first + 1
-        return self.make(message, stored.qos, expires_at, share, stored.priority)
+        return BatchEntry(batch, share, stored.priority)
+
+    def made(self, batch: Batch) -> Batch:
+        """A batch of the spool as it waits here."""
+        return batch if self.make is None or not batch.retain else self.make(batch)
 
     # the queue ----------------------------------------------------------------------------------
 
@@ -193,19 +182,19 @@ class SpooledQueue:
         return self._near.messages > 0
 
     @property
-    def first(self) -> Entry:
+    def first(self) -> BatchEntry:
         return self._near.first
 
     def over(self, messages: float, size: float) -> bool:
         return self._near.over(messages, size)
 
-    def overtakes(self, entry: Entry) -> bool:
+    def overtakes(self, entry: BatchEntry) -> bool:
         return self._near.overtakes(entry)
 
-    def append(self, entry: Entry) -> None:
+    def append(self, entry: BatchEntry) -> None:
         self._near.append(entry)
 
-    def put_back(self, entries: Iterable[Entry]) -> None:
+    def put_back(self, entries: Iterable[BatchEntry]) -> None:
         self._near.put_back(entries)
 
     def remove(self, count: int) -> None:
@@ -213,17 +202,17 @@ class SpooledQueue:
         if self._beyond and self._near.unacknowledged_bytes < self.page // 2:
             self._read()
 
-    def trim(self, messages: int, size: int, lowest: bool = False) -> Iterator[tuple[Entry, int]]:
+    def trim(self, messages: int, size: int, lowest: bool = False) -> Iterator[tuple[BatchEntry, int]]:
         return self._near.trim(messages, size, lowest)
 
     def cut(self, messages: int, size: int) -> int:
         return self._near.cut(messages, size)
 
-    def take_all(self) -> list[Entry]:
+    def take_all(self) -> list[BatchEntry]:
         """Empty the queue but for what is beyond."""
         return self._near.take_all()
 
-    def take_loose(self) -> list[Entry]:
+    def take_loose(self) -> list[BatchEntry]:
         """Give up the messages without a share."""
         entries = self._near.take_all()
         for entry in entries:
@@ -256,7 +245,3 @@ def summed(parts: Iterable[Waiting]) -> Waiting:
     waiting = list(parts)
     oldest = min((each.oldest for each in waiting if each.oldest is not None), default=None)
     return Waiting(sum(each.messages for each in waiting), sum(each.bytes for each in waiting), oldest)
-
-
-def _plain(message: Publish, qos: int, expires_at: float | None, receipt: Receipt, priority: int) -> Entry:
-    return Entry(message, qos, expires_at, receipt, priority)

@@ -197,15 +197,6 @@ class SenderWatch:
             if first_id:
                 self._under_way.setdefault(first_id + place, []).append((watch, event))
 
-    def wrote(self, message: Publish, packet_id: int | None) -> None:
-        noted = [(watch, event) for _, watch, event in self.recorder.message("sent", self.peer, message)]
-        if packet_id is None:
-            return
-        if noted:
-            self._under_way[packet_id] = noted
-        else:
-            self._under_way.pop(packet_id, None)
-
     def acknowledged(self, packet_ids: Iterable[int]) -> None:
         if not self._under_way:
             return

@@ -8,38 +8,12 @@ from itertools import groupby
 from operator import itemgetter
 
 from ildm.core.transfer.batch import Batch
-from ildm.core.transfer.queue import BatchEntry, Entry
+from ildm.core.transfer.queue import BatchEntry
 from ildm.core.transfer.receipt import Receipt
 from ildm.mqtt import LocalError
 
 SCATTERED = 8
 """A batch with no more than one message in so many left unacknowledged is taken apart."""
-
-
-class Inflight:
-    """One message without its acknowledgement; ``size`` is that of its frame."""
-
-    __slots__ = ("entry", "size")
-
-    def __init__(self, entry: Entry, size: int) -> None:
-        self.entry = entry
-        self.size = size
-
-    @property
-    def qos(self) -> int:
-        return self.entry.qos
-
-    @property
-    def receipt(self) -> Receipt | None:
-        return self.entry.receipt
-
-    def place_id(self, packet_id: int) -> int:
-        """The identifier of the message for its receipt."""
-        return self.entry.packet_id
-
-    def settle(self, first_id: int, count: int) -> None:
-        """The message has been disposed of."""
-        self.entry.settle()
 
 
 class InflightBatch:
@@ -98,6 +72,10 @@ class InflightBatch:
 
     def settle(self, first_id: int, count: int) -> None:
         """Those messages have been disposed of."""
+        self.messages.settle(self.receipt, first_id - self.first_id, count)
+
+    def own(self, first_id: int, count: int) -> None:
+        """Answer the sender of those messages."""
         if self.receipt is not None:
             self.receipt.settle_batch(self.messages, first_id - self.first_id, count)
 
@@ -119,7 +97,7 @@ class Window:
         self.bytes = 0
         self.last_id = 0
         """The identifier given last; they count up."""
-        self._items: dict[int, Inflight | InflightBatch] = {}
+        self._items: dict[int, InflightBatch] = {}
         self._released: set[int] = set()
         self._reserved: set[int] = set()
 
@@ -143,12 +121,8 @@ class Window:
             return max(0, count)
         return max(0 if self._items else 1, min(count, batch.fitting(room, first)))
 
-    def get(self, packet_id: int) -> Inflight | InflightBatch | None:
+    def get(self, packet_id: int) -> InflightBatch | None:
         return self._items.get(packet_id)
-
-    def add(self, packet_id: int, item: Inflight) -> None:
-        self._items[packet_id] = item
-        self.bytes += item.size
 
     def add_batch(self, batch: InflightBatch) -> None:
         if batch.left == 1:
@@ -179,16 +153,12 @@ class Window:
             if item is None:
                 continue
             del items[packet_id]
-            if isinstance(item, InflightBatch):
-                if item is batch and packet_id == last + 1:
-                    last = packet_id
-                    continue
-                if batch is not None:
-                    self._done(batch, first, last)
-                batch, first, last = item, packet_id, packet_id
-            else:
-                self.bytes -= item.size
-                item.entry.settle()
+            if item is batch and packet_id == last + 1:
+                last = packet_id
+                continue
+            if batch is not None:
+                self._done(batch, first, last)
+            batch, first, last = item, packet_id, packet_id
         if batch is not None:
             self._done(batch, first, last)
         self._verify()
@@ -199,14 +169,13 @@ class Window:
         first, end = packet_ids.start, packet_ids.stop
         while first < end:
             batch = items.get(first)
-            if not isinstance(batch, InflightBatch):
+            if batch is None:
                 break
             if batch.messages.count == 1:  # it needs no account of what is left
                 del items[first]
                 batch.left = 0
                 self.bytes -= len(batch.messages.frames)
-                if batch.receipt is not None:
-                    batch.receipt.settle_batch(batch.messages, 0, 1)
+                batch.messages.settle(batch.receipt, 0, 1)
                 first += 1
                 continue
             if not batch.begins_with(first):
@@ -230,11 +199,7 @@ class Window:
         """A message is done, whatever its QoS."""
         item = self._items.pop(packet_id)
         self._released.discard(packet_id)
-        if isinstance(item, InflightBatch):
-            self._done(item, packet_id, packet_id)
-        else:
-            self.bytes -= item.size
-            item.entry.settle()
+        self._done(item, packet_id, packet_id)
         self._verify()
 
     def release(self, packet_id: int) -> bool:
@@ -259,7 +224,7 @@ class Window:
                     part = batch.part(packet_id, 1)
                     self._items[packet_id] = InflightBatch(part, packet_id, batch.receipt, batch.priority)
 
-    def take_all(self) -> list[tuple[Inflight | InflightBatch, int, int, bool]]:
+    def take_all(self) -> list[tuple[InflightBatch, int, int, bool]]:
         """Empty the window; answers what was under way as :meth:`stretches`."""
         found = self.stretches()
         self._items = {}
@@ -267,19 +232,19 @@ class Window:
         self.bytes = 0
         return found
 
-    def stretches(self) -> list[tuple[Inflight | InflightBatch, int, int, bool]]:
+    def stretches(self) -> list[tuple[InflightBatch, int, int, bool]]:
         """What is under way, in order: each message or what is left of a batch without a gap, its first
         identifier, the number of messages, and whether they are released."""
-        found: list[tuple[Inflight | InflightBatch, int, int, bool]] = []
+        found: list[tuple[InflightBatch, int, int, bool]] = []
         for item, group in groupby(self._items.items(), itemgetter(1)):
             for released, part in groupby([i for i, _ in group], self.is_released):
                 found += [(item, first_id, count, released) for first_id, count in consecutive(list(part))]
         return found
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[BatchEntry]:
         """What is under way and was not released, in order; it stays in the window."""
         return [
-            item.entry(first_id, count) if isinstance(item, InflightBatch) else item.entry
+            item.entry(first_id, count)
             for item, first_id, count, released in self.stretches()
             if not released
         ]
@@ -296,14 +261,10 @@ class Window:
         for packet_id, item in list(self._items.items()):
             if enough():
                 break
-            if isinstance(item, Inflight):
-                if item.entry.receipt is not None:
-                    item.entry.own()
-                    count += 1
-            elif item.receipt is not None:
+            if item.receipt is not None:
                 ids = [i for i in range(packet_id, item.ids.stop) if self._items.get(i) is item]
                 for first_id, number in consecutive(ids):
-                    item.settle(first_id, number)
+                    item.own(first_id, number)
                 item.receipt = None
                 count += len(ids)
         return count
@@ -312,11 +273,8 @@ class Window:
         """Remove a message that has been, or will be, disposed of otherwise."""
         item = self._items.pop(packet_id)
         self._released.discard(packet_id)
-        if isinstance(item, InflightBatch):
-            item.left -= 1
-            self.bytes -= item.bytes_of(packet_id, 1)
-        else:
-            self.bytes -= item.size
+        item.left -= 1
+        self.bytes -= item.bytes_of(packet_id, 1)
         self._verify()
 
     @property
@@ -336,10 +294,9 @@ class Window:
         assert self._released <= self._items.keys(), "what is released is no longer under way"
         size = 0
         for packet_id, item in self._items.items():
-            size += item.bytes_of(packet_id, 1) if isinstance(item, InflightBatch) else item.size
+            size += item.bytes_of(packet_id, 1)
         assert self.bytes == size, f"a window of {size} bytes counts {self.bytes}"
-        batches = Counter(item for item in self._items.values() if isinstance(item, InflightBatch))
-        for batch, left in batches.items():
+        for batch, left in Counter(self._items.values()).items():
             assert batch.left == left, f"a batch with {left} messages left counts {batch.left}"
 
     # identifiers ------------------------------------------------------------------------------
@@ -378,13 +335,6 @@ class Window:
             ids = range(first_id, taken)
         self.last_id = ids[-1]
         return first_id, len(ids)
-
-
-def under_way(entry: Entry, packet_id: int) -> Inflight | InflightBatch:
-    """What waited, as it stands in a window."""
-    if isinstance(entry, BatchEntry):
-        return InflightBatch(entry.batch, packet_id, entry.receipt, entry.priority)
-    return Inflight(entry, entry.size)
 
 
 def consecutive(ids: Sequence[int]) -> Iterator[tuple[int, int]]:

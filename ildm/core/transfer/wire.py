@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ildm.core.frames import frames_to_v311, frames_topic
-from ildm.core.transfer.batch import Batch
+from ildm.core.frames import frames_to_v311, frames_topic, has_properties
+from ildm.core.transfer.batch import Batch, without_retain
 from ildm.core.transfer.disk_gate import DiskGate, Gated
 from ildm.core.transfer.message_ids import SentIds
 from ildm.core.transfer.pacer import Pacer
-from ildm.core.transfer.queue import BatchEntry, Entry
+from ildm.core.transfer.queue import BatchEntry
 from ildm.core.transfer.share import Share
-from ildm.core.transfer.window import Inflight, InflightBatch, under_way
-from ildm.mqtt import EncodeError, Property, Publish, Version
+from ildm.core.transfer.window import InflightBatch
+from ildm.mqtt import Property, Version
 
 if TYPE_CHECKING:
     from ildm.api import Timer
@@ -254,9 +253,14 @@ class Wire(Gated):
         count, size = piece.count, piece.size
         if not size:
             return piece
-        passing = piece
+        passing: Batch | None = piece
+        if count == 1:
+            passing = self._current(piece)
+            if passing is None:
+                return None
+        assert passing is not None
         if self.rules is not None:
-            ruled = self.rules.outgoing.run(frames_topic(piece.frames), piece.frames, size)
+            ruled = self.rules.outgoing.run(frames_topic(passing.frames), passing.frames, passing.size)
             if ruled is None:
                 self.drop(count, "rules")
                 return None
@@ -264,24 +268,50 @@ class Wire(Gated):
             if not verdict.compress:
                 self._store()
             passing = Batch(frames, count, size)
-        if size > self.max_packet_size:  # asked here, as what waited may be older than the connection
+        if passing.size > self.max_packet_size:  # asked here, as what waited may be older than the connection
             self.drop(count, "too_large")
             return None
         if self.version is not Version.V5:
-            frames = frames_to_v311(passing.frames, size)
-            passing = Batch(frames, count, len(frames) // count)
-            if count == 1 and size - passing.size > 2:  # a length of no properties is one byte
+            frames = frames_to_v311(passing.frames, passing.size)
+            before, passing = passing.size, Batch(frames, count, len(frames) // count)
+            if count == 1 and before - passing.size > 2:  # a length of no properties is one byte
                 self.counters[f"{self.name}_properties_dropped"] += 1
         return passing
 
-    def write_again(self, entry: Entry, packet_id: int, dup: bool = True) -> Inflight | InflightBatch | None:
+    def _current(self, piece: Batch) -> Batch | None:
+        """A single message as it is now; None: it was dropped, and counted."""
+        passing = piece
+        if piece.expires_at is not None:
+            left = piece.left_at(self.driver.now())
+            if left is None:
+                self.drop(1, "expired")
+                return None
+            passing = left
+        if piece.ordered is not None:
+            frame = piece.ordered.outgoing(passing.frames)
+            if not frame:
+                self.drop(1, "outdated")
+                return None
+            passing = passing.changed(frame, passing.size)
+        if not self.retain_available and passing.retain:
+            self.counters[f"{self.name}_retain_dropped"] += 1
+            passing = passing.changed(without_retain(passing.frames), passing.size)
+        if self.rules is not None and has_properties(passing.frames):
+            message = passing.message
+            answer = message.properties.get(Property.RESPONSE_TOPIC)
+            if isinstance(answer, str) and self.rules.answer_wire(answer) != answer:
+                message.properties[Property.RESPONSE_TOPIC] = self.rules.answer_wire(answer)
+                frame = message.encode(Version.V5)
+                passing = passing.changed(frame, len(frame))
+        return passing
+
+    def write_again(self, entry: BatchEntry, packet_id: int, dup: bool = True) -> InflightBatch | None:
         """Write a message, or a batch that :meth:`pieces` does not divide, that was under way before; answers
         what is under way now, None: it was dropped for good."""
-        if isinstance(entry, BatchEntry):
-            written = self.write_identified(entry.batch, packet_id, entry.receipt, dup)
-            return under_way(entry, packet_id) if written else None
-        size = self.send_with_id(entry, packet_id, dup)
-        return Inflight(entry, size) if size else None
+        batch = entry.batch
+        if not self.write_identified(batch, packet_id, entry.receipt, dup):
+            return None
+        return InflightBatch(batch, packet_id, entry.receipt, entry.priority)
 
     def write_qos_0(self, batch: Batch) -> None:
         """Write a batch of QoS 0, but for what is too large or may not pass."""
@@ -303,8 +333,7 @@ class Wire(Gated):
         dropped."""
         passing = self._passing(piece)
         if passing is None:
-            if receipt is not None:
-                receipt.settle_batch(piece, 0, piece.count)
+            piece.settle(receipt, 0, piece.count)
             return False
         if self._sent_ids is not None:
             self._tell_ids(receipt, piece.first_id - 1, piece.count)
@@ -313,66 +342,11 @@ class Wire(Gated):
         self.write(passing.at_qos(self.max_qos).with_ids(first_id, dup))
         return True
 
-    def send_with_id(self, entry: Entry, packet_id: int | None, dup: bool = False) -> int:
-        """Write a message; answers the size of its frame, 0 when it was dropped for good."""
-        message = entry.outgoing()
-        if message is None:
-            return self.dispose(entry, "outdated")
-        properties, topic = message.properties, message.topic
-        if self.rules is not None:
-            way = self.rules.outgoing.decide(topic.encode())
-            if way is None:
-                return self.dispose(entry, "rules")
-            if not way.compress:
-                self._store()
-            topic = way.name
-            answer = properties.get(Property.RESPONSE_TOPIC)
-            if isinstance(answer, str):
-                properties = {**properties, Property.RESPONSE_TOPIC: self.rules.answer_wire(answer)}
-        if self.version is not Version.V5:
-            if properties:
-                self.counters[f"{self.name}_properties_dropped"] += 1
-            properties = {}
-        elif entry.expires_at is not None:
-            left = max(1, math.ceil(entry.expires_at - self.driver.now()))
-            properties = {**properties, Property.MESSAGE_EXPIRY_INTERVAL: left}
-        retain = message.retain
-        if retain and not self.retain_available:
-            self.counters[f"{self.name}_retain_dropped"] += 1
-            retain = False
-        packet = Publish(
-            topic=topic,
-            payload=message.payload,
-            qos=min(entry.qos, self.max_qos),
-            retain=retain,
-            dup=dup,
-            packet_id=packet_id,
-            properties=properties,
-        )
-        try:
-            frame = packet.encode(self.version)
-        except EncodeError:
-            return self.dispose(entry, "not_encodable")
-        if len(frame) > self.max_packet_size:
-            return self.dispose(entry, "too_large")
-        if self._sent_ids is not None and packet_id is not None:
-            self._tell_ids(entry.receipt, entry.packet_id - 1, 1)
-        if self.watch is not None:
-            self.watch.wrote(message, packet_id)
-        self.write(frame)
-        return len(frame)
-
     def _store(self) -> None:
         """What is written next is not to be compressed, nor is the rest until all is written."""
         if self.store is not None and not self._stores:
             self._stores = True
             self.store(True)
-
-    def dispose(self, entry: Entry, reason: str) -> int:
-        """A message is dropped for good; answers 0."""
-        self.drop(1, reason)
-        entry.settle()
-        return 0
 
     def drop(self, count: int, reason: str) -> None:
         if count:

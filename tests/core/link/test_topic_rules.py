@@ -8,7 +8,7 @@ from ildm.config import Address, TopicRule
 from ildm.core.link import scope
 from ildm.core.link.control import SCOPE, send_control
 from ildm.core.transfer.rules import LinkRules
-from ildm.mqtt import Connect, MalformedPacket, Property, Publish, Version, Will
+from ildm.mqtt import Connect, MalformedPacket, Properties, Property, Publish, Version, Will
 from ildm.testing.virtual.world import World
 from tests.support.memory_spool import MemorySpool, reborn
 from tests.support.ruled_links import HQ, injected, pair, publish
@@ -169,6 +169,29 @@ def test_a_response_topic_leads_back(world: World) -> None:
     assert [p.properties for c, p in a.broker.published if c.startswith("ildm")] == [
         {Property.RESPONSE_TOPIC: "plant/y"}
     ]
+
+
+def test_names_of_answers_fit_what_a_neighbour_lets_be_under_way(world: World) -> None:
+    """A response topic grows on the link as the topic does, and the neighbour counts what comes."""
+    prefix = "x" * 40 + "/"
+    a = Site(world, "a", "pf", link={"rules": [{"allow": ["#"], "remote": prefix}], "inflight": 50})
+    b = Site(world, "b", "pf", link={"inflight_bytes": 6000, "inflight": 50, "overflow": "block"})
+    a.node.links.add(Address("b", 2), False)
+    world.run(2)
+    b.broker_down()
+    world.run(1)
+    sessions = list(b.node.links.links["a"].open_sessions)
+    client = a.client("c", version=Version.V5)
+    properties: Properties = {Property.RESPONSE_TOPIC: "answers"}
+    for number in range(1, 101):
+        client.send(Publish(topic="asks", payload=bytes(60), qos=1, packet_id=number, properties=properties))
+    world.run(1)
+    assert 0 < a.node.links.links["b"].senders[0].inflight < 50
+    b.broker_up()
+    world.run(30)
+    answers = [p.properties[Property.RESPONSE_TOPIC] for _, p in b.broker.published]
+    assert answers == [prefix + "answers"] * 100
+    assert b.node.links.links["a"].open_sessions == sessions
 
 
 @pytest.mark.parametrize("algorithm", ["pf", "sf"])

@@ -132,7 +132,8 @@ def test_what_is_dropped_for_good_is_acknowledged(world: World, qos: int) -> Non
     publish(publisher, TOPICS, qos)
     for sender in b.node.injector.senders:
         for entry in sender.queue.take_all():
-            sender.wire.dispose(entry, "expired")
+            sender.wire.drop(entry.count, "expired")
+            entry.settle()
     world.run(1)
     assert a.node.links.links["b"].idle
     assert b.node.counters["injection_dropped_expired"] == 50

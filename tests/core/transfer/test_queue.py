@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ildm.core.transfer.batch import batch_of
+from ildm.core.transfer.batch import batch_of, single
 from ildm.core.transfer.inbound import Inbound, NeighborReceipt
-from ildm.core.transfer.queue import Backlog, BatchEntry, Entry
+from ildm.core.transfer.queue import Backlog, BatchEntry
 from ildm.mqtt import Publish, Version
 from tests.support.examples import examples
 
@@ -22,7 +22,6 @@ class Item(NamedTuple):
     """The smaller one came, or was put back, first."""
     number: int
     entry: int
-    run: bool
     qos: int
     unacknowledged: bool
     size: int
@@ -66,19 +65,19 @@ class Pair:
         self.model = Model()
         self.inbound = Inbound(1000, 1 << 20, lambda data: None)
         self.inbound.take(65_535, 1, dup=False, size=1 << 20)  # never settled: the others were not taken
-        self.entries: dict[int, Entry] = {}
+        self.entries: dict[int, BatchEntry] = {}
         self.count = 0
         self.front = 0
 
     def make(
         self, priority: int, kind: str, count: int, unacknowledged: bool, place: int
-    ) -> tuple[Entry, list[Item]]:
+    ) -> tuple[BatchEntry, list[Item]]:
         first = self.count
         self.count += count
         receipt = NeighborReceipt(self.inbound) if unacknowledged else None
         if kind == "one":
             message = Publish(topic="t", payload=b"%05d" % first, qos=1, packet_id=1)
-            entry = Entry(message, 1, None, receipt, priority)
+            entry = BatchEntry(single(message, 1), receipt, priority)
             self.count = first + 1
             count = 1
         elif kind == "run":
@@ -91,7 +90,7 @@ class Pair:
         self.entries[first] = entry
         qos = 0 if kind == "frames" else 1
         items = [
-            Item(priority, place, first + i, first, kind != "one", qos, unacknowledged, entry.size // count)
+            Item(priority, place, first + i, first, qos, unacknowledged, entry.size // count)
             for i in range(count)
         ]
         return entry, items
@@ -117,7 +116,7 @@ class Pair:
         first = self.model.items[0]
         entry = self.backlog.first
         assert entry is self.entries[first.entry]
-        count = min(most, entry.count) if isinstance(entry, BatchEntry) else entry.count
+        count = min(most, entry.count)
         self.model.forget(self.model.items[:count])
         self.backlog.remove(count)
 
@@ -166,10 +165,7 @@ def frame(number: int, qos: int) -> bytes:
     return message.encode(Version.V5)
 
 
-def numbers(entry: Entry) -> list[int]:
-    if entry.message is not None:
-        return [int(entry.message.payload)]
-    assert isinstance(entry, BatchEntry)
+def numbers(entry: BatchEntry) -> list[int]:
     batch = entry.batch
     return [int(batch.part(place, 1).frames[-5:]) for place in range(batch.count)]
 
@@ -210,7 +206,7 @@ def test_what_is_cut_is_what_came_last(entries: list[Any], messages: int, size: 
     last = pair.model.entry(max(pair.entries))
     free = [item for item in pair.model.items if not item.unacknowledged]
     over = max(len(free) - messages, -(-(sum(item.size for item in free) - size) // last[0].size), 0)
-    count = min(over, len(last)) if last[0].run else len(last) if over else 0
+    count = min(over, len(last))
     assert pair.backlog.cut(messages, size) == count
     pair.model.forget(last[len(last) - count :])
     pair.check()
@@ -223,7 +219,6 @@ def test_what_is_cut_is_kept_nowhere() -> None:
     backlog.append(BatchEntry(batch_of(b"".join(frame(i, 0) for i in range(100)), 100)))
     assert backlog.cut(1, 1 << 20) == 99
     (entry,) = backlog.take_all()
-    assert isinstance(entry, BatchEntry)
     assert len(entry.whole.frames) == entry.size
 
 

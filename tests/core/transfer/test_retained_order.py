@@ -233,3 +233,21 @@ def test_what_is_taken_back_does_not_take_what_was_set_meanwhile(world: World) -
     a.broker.hangs_up_on = lambda packet: False
     world.run(30)
     assert a.broker.retained["t"].payload == b"newer"
+
+
+def test_what_is_answered_before_the_broker_has_it_keeps_its_place(world: World) -> None:
+    """The node counts it as on its way until the broker has it."""
+    a, b = row(world, "ab", "pf", link={"inflight": 4})
+    b.broker_down()
+    world.run(1)
+    publisher = a.client("p", version=Version.V5)
+    for number in range(1, 11):
+        message = Publish(topic=f"t/{number}", payload=b"x", retain=True, qos=1, packet_id=number)
+        publisher.send(message)
+    world.run(1)
+    assert b.node.counters["acknowledged_early"] > 0
+    assert len(b.node.injector.order._last) == b.node.injector.senders[0].queued_messages == 10
+    b.broker_up()
+    world.run(30)
+    assert b.node.injector.order._last == {}
+    assert len(b.broker.retained) == 10

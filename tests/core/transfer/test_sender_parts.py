@@ -9,10 +9,11 @@ import pytest
 from ildm.core.counters import Counters
 from ildm.core.transfer.allowance import Allowance
 from ildm.core.transfer.back_pressure import HARD_LIMIT, BackPressure, QueueLimits
+from ildm.core.transfer.batch import single
 from ildm.core.transfer.poison_isolation import PoisonIsolation
-from ildm.core.transfer.queue import Backlog, Entry
+from ildm.core.transfer.queue import Backlog, BatchEntry
 from ildm.core.transfer.resumption import Resumption
-from ildm.core.transfer.window import Inflight, Window
+from ildm.core.transfer.window import InflightBatch, Window
 from ildm.core.transfer.wire import Wire
 from ildm.mqtt import Publish, PubRel, Version
 from ildm.testing.virtual.driver import WorldDriver
@@ -22,8 +23,8 @@ from tests.support.senders import Sink, Source
 SMALL = QueueLimits(messages=4, bytes=1 << 20, overflow="block")
 
 
-def entry(name: str, qos: int = 1) -> Entry:
-    return Entry(Publish(topic=name, qos=qos, packet_id=7 if qos else None), qos, None)
+def entry(name: str, qos: int = 1, retain: bool = False) -> BatchEntry:
+    return BatchEntry(single(Publish(topic=name, qos=qos, retain=retain, packet_id=7), qos))
 
 
 class Parts:
@@ -46,16 +47,16 @@ class Parts:
         self.sink = Sink()
         self.wire.attach(self.sink, Version.V5, 1 << 28, 2, True)  # type: ignore[arg-type]
 
-    def add(self, name: str, source: Source | None = None, qos: int = 1) -> None:
+    def add(self, name: str, source: Source | None = None, qos: int = 1, retain: bool = False) -> None:
         """As the sender does with what waits."""
-        added = entry(name, qos)
+        added = entry(name, qos, retain)
         self.queue.append(added)
         if self.pressure.over(1):
             self.pressure.make_room(added, source)
 
     def under_way(self, *names: str, qos: int = 1) -> None:
         for packet_id, name in enumerate(names, 1):
-            self.window.add(packet_id, Inflight(entry(name, qos), 10))
+            self.window.add_batch(InflightBatch(entry(name, qos).batch, packet_id))
 
     def written(self) -> list[Any]:
         """Packets, since the last connection was made."""
@@ -103,10 +104,10 @@ def test_a_source_that_does_not_wait_loses_its_last_message_and_is_told(parts: P
 def test_without_back_pressure_the_oldest_of_qos_0_goes_first(world: World) -> None:
     parts = Parts(world, QueueLimits(messages=3, bytes=1 << 20))
     lost: list[str] = []
-    parts.pressure.lost = lambda message: lost.append(message.topic)
+    parts.pressure.lost = lost.append
     for name, qos in (("a", 1), ("b", 0), ("c", 1), ("d", 0), ("e", 1)):
-        parts.add(name, qos=qos)
-    assert lost == ["b", "d"]
+        parts.add(name, qos=qos, retain=name == "d")
+    assert lost == ["d"]
     assert parts.counters["link_dropped_overflow_qos0"] == 2
 
 
@@ -201,7 +202,7 @@ def test_a_session_that_was_forgotten_gets_it_as_new(parts: Parts) -> None:
     parts.under_way("a", "b")
     parts.connect()
     again = parts.resumption.resend(session_present=False)
-    assert [each.message.topic for each in again if each.message is not None] == ["a", "b"]
+    assert [each.batch.topic for each in again] == ["a", "b"]
     assert parts.sent() == []
     assert parts.window.ids == []
 
@@ -220,4 +221,4 @@ def test_whether_a_forgotten_message_of_qos_2_goes_again_is_asked(parts: Parts) 
     parts.resumption.forgotten = lambda released: not released
     parts.connect()
     again = parts.resumption.resend(session_present=False)
-    assert [each.message.topic for each in again if each.message is not None] == ["lost"]
+    assert [each.batch.topic for each in again] == ["lost"]

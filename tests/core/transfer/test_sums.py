@@ -11,7 +11,7 @@ from ildm.core.local.unanswered import Unanswered
 from ildm.core.transfer.batch import Batch
 from ildm.core.transfer.inbound import Inbound
 from ildm.core.transfer.queue import Backlog, BatchEntry
-from ildm.core.transfer.window import Inflight, InflightBatch, Window
+from ildm.core.transfer.window import InflightBatch, Window
 from ildm.mqtt import Publish, Version
 
 FRAMES = b"".join(
@@ -24,7 +24,7 @@ BATCH = Batch(FRAMES, 3, SIZE)
 def window() -> Window:
     made = Window(10)
     made.add_batch(InflightBatch(BATCH, 1))
-    made.add(4, Inflight(BatchEntry(BATCH.part(0, 1)), SIZE))
+    made.add_batch(InflightBatch(BATCH.part(0, 1), 4))
     return made
 
 
