@@ -87,6 +87,31 @@ async def test_rules_of_all_links_and_of_one(sites: tuple[Rig, Rig]) -> None:
     assert a.server.node.links.links["b"].control is session  # nobody has connected anew
 
 
+async def test_rates_of_all_links_and_of_one(sites: tuple[Rig, Rig]) -> None:
+    a, b = sites
+    listener, speaker = await subscribed(b, "#"), await a.talker()
+    link, far = (each.server.node.links.links[name] for each, name in ((a, "b"), (b, "a")))
+    session = link.control
+    lines = await a.reload(link={"rate": {"out": "64kbit", "in": "1mbit"}})
+    assert lines == ["link.rate.out: null -> 8000", "link.rate.in: null -> 125000"]
+    await until(lambda: far.budget is not None)
+    assert [each.budget.rate for each in (link, far) if each.budget is not None] == [8000, 125_000]
+    neighbor = {**a.document["link"]["neighbors"][0], "rate": {"out": "8kbit", "in": "2mbit"}}
+    assert f"+ link.neighbors: {{id: b, rate: {{in: 250000, out: 1000}}, url: {neighbor['url']}}}" in (
+        await a.reload(link={"neighbors": [neighbor]})
+    )
+    await until(lambda: far.budget is not None and far.budget.rate == 250_000)
+    assert link.budget is not None
+    assert link.budget.rate == 1000
+    for number in range(10):
+        say(speaker, f"t/{number}")
+    assert [await heard(listener) for _ in range(10)] == [f"t/{number}" for number in range(10)]
+    await a.reload(link={"rate": {}, "neighbors": [{**neighbor, "rate": None}]})
+    await until(lambda: far.budget is None)
+    assert link.budget is None
+    assert link.control is session  # nobody has connected anew
+
+
 async def test_retained_messages_that_may_cross_now_are_there_at_once(sites: tuple[Rig, Rig]) -> None:
     a, b = sites
     await a.reload(link={"rules": [{"allow": ["open/#"]}]})
