@@ -10,7 +10,7 @@ from ildm.core.link.membership import Membership
 from ildm.core.link.paths import Paths
 from ildm.core.link.state import LinkState
 from ildm.core.link.topology import Advertisement, Topology
-from ildm.core.link.weights import Weights
+from ildm.core.link.weights import FEATURE, Weights
 from ildm.core.transfer.rerouting import REST
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ class TreeMembership(Membership):
         if topic == PATH:
             self.paths.came(link, payload)
             return True
-        if topic == WEIGHT:
+        if topic == WEIGHT and FEATURE in link.features:
             self.weights.came(link, payload)
             return True
         if topic != ADVERTISEMENT:

@@ -12,7 +12,9 @@ from unittest.mock import patch
 import pytest
 from typer.testing import CliRunner
 
+from ildm.core.link.control import WEIGHT, send_control
 from ildm.core.link.interest import ReceivedInterest
+from ildm.core.link.link import NeighborLink
 from ildm.core.link.versions import PROTOCOLS
 from ildm.core.link.weights import Weights
 from ildm.testing.virtual.recount import parts_of, recount
@@ -159,6 +161,18 @@ def test_a_client_whose_node_drains_has_no_will() -> None:
     assert not result.failed, (result.failures, result.trouble)
     assert "info" in [event.phase for event in history.events if event.op == "will" and event.seq == 1]
     assert not [event for event in history.events if (event.op, event.topic) == ("receive", "t/w")]
+
+
+def test_what_the_other_release_does_not_know_is_found() -> None:
+    def tell_anybody(self: Weights, link: NeighborLink) -> None:
+        send_control(link, WEIGHT, b"[]")
+
+    without = replace(ROW, variants={"a": Variant(disabled=("weights",))})
+    for setting in (replace(ROW, variants={"a": OLD}), without):
+        assert not carry_out(published(1, setting=setting))[0].failed
+        with patch.object(Weights, "connected", tell_anybody):
+            result, _ = carry_out(published(1, setting=setting))
+        assert "a does not understand its neighbours: {'link_unknown_control': 1}" in result.trouble
 
 
 RING = Setting(

@@ -33,6 +33,8 @@ LIMIT = 60.0
 OVERLAY_LIMIT = 240.0
 AGREED = 20
 """So many steps later all nodes see the same tree."""
+MISUNDERSTOOD = ("link_malformed", "link_unknown_control", "link_internal_errors", "internal_errors")
+"""Counters that say of packets between nodes that they cannot be."""
 LONGER = 3
 """Times the limit more, as long as messages are on their way: over a slow link one by one may be allowed."""
 MENDED = frozenset({"lost", "retained", "stale"})
@@ -131,6 +133,7 @@ class Warm:
             for site in self.sites.values():
                 if not site.driver.dead:
                     recount(site.node)
+            self._understood()
             if not self.overlay:
                 self._in_one_forest()
         except Exception:  # whatever the node raises is what is looked for
@@ -178,6 +181,13 @@ class Warm:
                     verdict = judge([*history.events, *retained], about)
                 if late or not any(finding.invariant in MENDED for finding in verdict.ours):
                     return verdict
+
+    def _understood(self) -> None:
+        """No node has sent another one what its release, or its settings, do not know."""
+        for name, site in self.sites.items():
+            totals = site.totals()
+            wrong = {counter: totals[counter] for counter in MISUNDERSTOOD if totals[counter]}
+            assert not wrong, f"{name} does not understand its neighbours: {wrong}"
 
     def _in_one_forest(self) -> None:
         """All nodes see the same links and the same tree of them, at the latest a while after all is done."""
