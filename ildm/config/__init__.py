@@ -5,6 +5,7 @@ Each section has a module of its own; :mod:`ildm.config.loading` reads the file 
 
 from ildm.address import Address, parse_address
 from ildm.config.broker import BrokerConfig
+from ildm.config.classes import LinkClass, refuse_classes
 from ildm.config.errors import ConfigError, unknown_or
 from ildm.config.limits import LimitsConfig
 from ildm.config.link import LinkConfig, advertised_address, required_address
@@ -34,6 +35,7 @@ __all__ = [
     "DashboardConfig",
     "LimitsConfig",
     "LinkAddress",
+    "LinkClass",
     "LinkConfig",
     "LinkTls",
     "ListenerConfig",
@@ -52,6 +54,7 @@ __all__ = [
     "parse_address",
     "parse_config",
     "read_secret",
+    "refuse_classes",
     "refuse_rules",
     "refuse_site_rules",
     "required_address",

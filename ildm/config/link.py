@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from ildm.address import Address
+from ildm.config.classes import LinkClass, LinkClassList
 from ildm.config.errors import ConfigError
 from ildm.config.rate import RateConfig
 from ildm.config.rules import DialedNeighbor, RulesOfNeighbors, TopicRule, TopicRules
@@ -60,6 +61,8 @@ class LinkConfig(Section):
     everything, too, but nothing if single neighbours have rules of their own, here or at ``neighbors``."""
     neighbor_rules: RulesOfNeighbors = []
     """The same for the neighbour of a node id, in place of ``rules``."""
+    classes: LinkClassList = []
+    """How messages wait for a neighbour: of each topic the first class that matches decides."""
     secret: SecretStr | None = None
     """Shared by all nodes; proven by HMAC, never sent. Give this or ``secret_file``."""
     secret_file: Path | None = None
@@ -190,6 +193,11 @@ class LinkConfig(Section):
             for index, each in enumerate(self.neighbor_rules)
         ]
         return [*found, ("link.rules", None, self.common_rules)]
+
+    def classes_for(self, node_id: str) -> list[LinkClass]:
+        """The classes of the link with a neighbour."""
+        own = (each.classes for each in self.neighbors if each.id == node_id)
+        return next((classes for classes in own if classes is not None), self.classes)
 
     def pin_of(self, node_id: str) -> str | None:
         """SHA-256 of the only certificate that a neighbour may show."""

@@ -15,6 +15,7 @@ from pydantic import (
 )
 
 from ildm.address import Address, parse_address
+from ildm.config.classes import LinkClassList
 from ildm.config.errors import ConfigError
 from ildm.config.rate import RateConfig
 from ildm.config.section import Section
@@ -173,7 +174,8 @@ class NeighborConfig(Section):
     """SHA-256 of its certificate, whichever side has dialed, in place of the name that stands in it."""
     rules: TopicRules | None = None
     """What may cross the link with it, in place of `link.rules`, whichever side has dialed."""
-
+    classes: LinkClassList | None = None
+    """How messages wait for it, in place of `link.classes`, whichever side has dialed."""
     rate: RateConfig | None = None
     """Bytes a second on the link with it, in place of `link.rate`."""
     cost: Annotated[int, Field(ge=0, le=1000)] | None = None
@@ -182,7 +184,7 @@ class NeighborConfig(Section):
 
     @model_validator(mode="after")
     def _identified(self) -> Self:
-        for key in ("pin", "rules"):
+        for key in ("pin", "rules", "classes"):
             if getattr(self, key) is not None and self.id is None:
                 raise ValueError(f"{key}: for whom it is has to stand in id")
         if self.pin is not None and not self.url.has_tls:

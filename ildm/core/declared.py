@@ -21,7 +21,7 @@ Left = Literal[
 """Why messages that wait for a link or the broker are dropped together; counted by QoS. What was on disk
 alone, of QoS 1 and 2, is counted as ``spooled``."""
 LEFT: tuple[Left, ...] = get_args(Left)
-SINGLE = ("expired", "not_encodable", "outdated", "poison", "rules", "too_large")
+SINGLE = ("aged", "expired", "not_encodable", "outdated", "poison", "rules", "too_large")
 """Why one message is dropped that could have been sent otherwise."""
 REFUSALS = (
     "algorithm",
@@ -299,6 +299,10 @@ LINKS = united(
     counter("link_denied", "messages", "Messages of neighbours that link.rules keep out"),
     counter("site_rules_denied", "messages", "Messages of other sites that site.rules keep out"),
     counter("site_rules_kept", "messages", "Messages of clients that site.rules keep at this site"),
+    counter(
+        "link_deadline_missed", "messages", "Messages sent to neighbours after the deadline of their class"
+    ),
+    counter("link_classes_flushes", "events", "The memory of what link.classes say was full and emptied"),
     counter("link_rules_flushes", "events", "The memory of what link.rules say was full and emptied"),
     counter("inter_subscribes", "filters", "Filters subscribed to at neighbours"),
     counter("inter_unsubscribes", "filters", "Filters unsubscribed from at neighbours"),

@@ -92,6 +92,8 @@ class Stored(NamedTuple):
     priority: int
     note: int | None
     """See :meth:`Consumer.note`; with one, it is a single message."""
+    written: float
+    """When it was, as :meth:`Spool.keep_time` counts."""
 
 
 class Waiting(NamedTuple):

@@ -59,6 +59,7 @@ def link_row(link: NeighborLink, neighbor: Neighbor | None) -> dict[str, Any]:
         "dropped": link.dropped,
         "compression": compression(link),
         "rate": rate(link),
+        "classes": class_rows(link),
         "interest": len(link.interest),
         "announced": len(link.announced),
         "rtt": link.round_trip.value if link.connected else None,
@@ -94,6 +95,19 @@ def rate(link: NeighborLink) -> dict[str, Any] | None:
         return None
     used = round(budget.used(link.driver.now()), 3)
     return {"bytes": budget.rate, "burst": budget.burst, "used": used, "waited": budget.waited}
+
+
+def class_rows(link: NeighborLink) -> list[dict[str, Any]]:
+    """How messages wait for a neighbour, and what became of them."""
+    return [
+        {
+            "topics": list(row.terms.topics),
+            "priority": row.priority,
+            "late": row.late,
+            "expired": row.expired,
+        }
+        for row in (() if link.classes is None else link.classes.rows)
+    ]
 
 
 OLDER = "0.2 or older"
@@ -149,5 +163,6 @@ def neighbor_row(node: Node, neighbor: Neighbor) -> dict[str, Any]:
         **dict.fromkeys(("dropped", "interest", "announced"), 0),
         **dict.fromkeys(("compression", "rate", "rtt", "clock_skew")),
         "on_demand": False,
+        "classes": [],
         "saved": neighbor.saved,
     }

@@ -62,7 +62,7 @@ class MemoryConsumer:
             parts = stretches(sorted(share.open), {p for at, p in self.notes if at == lsn})
             for (first, _), part in zip(parts, record.parts(parts), strict=True):
                 note = self.notes.get((lsn, first))
-                found.append(Stored(lsn, first, part, share.qos, share.priority, note))
+                found.append(Stored(lsn, first, part, share.qos, share.priority, note, 0.0))
                 size -= len(part.frames)
         return found
 

@@ -60,7 +60,7 @@ def neighbors(page: Neighbors) -> RenderableType:
             *([_ratio(row.get("compression"))] if compressed else []),
             *(_rate(row.get("rate")) if limited else []),
         )
-    return Group(grid, *rest(page), *_spoken(page.items), *refused)
+    return Group(grid, *rest(page), *_spoken(page.items), *_classes(page.items), *refused)
 
 
 def _spoken(rows: Iterable[Mapping[str, Any]]) -> Iterator[RenderableType]:
@@ -74,6 +74,17 @@ def _spoken(rows: Iterable[Mapping[str, Any]]) -> Iterator[RenderableType]:
         grid = table(["release", ">protocol", "features", "neighbours"])
         for spoken, names in found.items():
             grid.add_row(*spoken, ", ".join(names))
+        yield from (Text(), grid)
+
+
+def _classes(rows: Iterable[Mapping[str, Any]]) -> Iterator[RenderableType]:
+    """The classes of links, and what became of their messages."""
+    if any(row.get("classes") for row in rows):
+        grid = table(["neighbour", "class", ">priority", ">late", ">expired"])
+        for row in rows:
+            for each in row.get("classes", ()):
+                counts = (cell(each[key]) for key in ("priority", "late", "expired"))
+                grid.add_row(cell(row["node_id"]), cell(", ".join(each["topics"])), *counts)
         yield from (Text(), grid)
 
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ildm.core.link.ports import Connection
     from ildm.core.link.scope import Scope
     from ildm.core.transfer.budget import Budget
+    from ildm.core.transfer.classes import LinkClasses
     from ildm.core.transfer.custody import Custody
     from ildm.core.transfer.rules import LinkRules
 
@@ -48,6 +49,8 @@ class NeighborLink(Stateful):
     """What is to be transferred outlives this node; else only what has come does."""
     rules: LinkRules | None
     """What may cross; None: everything."""
+    classes: LinkClasses | None
+    """How messages wait; None: all alike."""
     scope: Scope | None
     """What the neighbour has said that may cross; None: everything."""
     peer: Peer
@@ -114,12 +117,14 @@ class NeighborLink(Stateful):
         custody: Custody | None = None,
         kept: bool = False,
         rules: LinkRules | None = None,
+        classes: LinkClasses | None = None,
     ) -> None:
         super().__init__()
         self.driver = driver
         self.custody = custody
         self.kept = kept
         self.rules = rules
+        self.classes = classes
         self.scope = None
         self.config = config
         self.counters = counters
@@ -185,6 +190,7 @@ class NeighborLink(Stateful):
             sender.pressure.lost = self._lost
             sender.wire.rules = self.rules
             sender.wire.limit(self.budget)
+            sender.follow_classes(self.classes)
             sender.allowance.writable_again = self._writable_again
             self.senders.append(sender)
             self.inbounds.append(
@@ -303,6 +309,12 @@ class NeighborLink(Stateful):
         self.announcer.subscribe(interest)
         self.announcer.unsubscribe(self.announcer.interest.keys() - interest.keys())
         return self.received_interest.translate(None if rules is None else Translation(rules.received))
+
+    def follow_classes(self, classes: LinkClasses | None) -> None:
+        """Other classes hold from now on; what waits already keeps its priority."""
+        self.classes = classes
+        for sender in self.senders:
+            sender.follow_classes(classes)
 
     @property
     def _inbound_bytes(self) -> int:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ildm.api import Peer, Unreachable
-from ildm.config import Address, refuse_rules, required_address
+from ildm.config import Address, refuse_classes, refuse_rules, required_address
 from ildm.core.broker.same_broker import number_in
 from ildm.core.link import judging
 from ildm.core.link.cooperation import Cooperation
@@ -25,6 +25,7 @@ from ildm.core.link.start_gate import StartGate
 from ildm.core.link.state import LinkEvent
 from ildm.core.link.tree import TreeMembership
 from ildm.core.link.turned_away import TurnedAway
+from ildm.core.transfer.classes import LinkClasses
 from ildm.core.transfer.rules import Hits, LinkRules
 from ildm.mqtt import IldmError, LocalError, ReasonCode
 
@@ -71,6 +72,7 @@ class LinkManager:
             on_demand = OnDemand(parts, self.links, self.dialer)
             address = required_address(config, parts.algorithm)
             refuse_rules(config, parts.algorithm)
+            refuse_classes(config, parts.algorithm)
             self.membership = OpenMembership(
                 parts, self.links, self.cooperation, self._discard, on_demand, address
             )
@@ -161,6 +163,10 @@ class LinkManager:
             if now is not before:  # each set of rules has its own
                 self.cooperation.rules_changed(link, rules)
             self.cooperation.budgets.follow(link)
+            terms = config.classes_for(link.node_id)
+            if terms != (link.classes.terms if link.classes is not None else []):
+                link.follow_classes(self._classes(link.node_id, link.classes))
+                self.parts.router.invalidate()
         self.terms = replace(self.terms, protocols=own_protocols(self.parts))
         for link in list(self.links.values()):
             if link.control is not None and self.judge.outdated(link):
@@ -397,7 +403,15 @@ class LinkManager:
             custody=self.parts.custody,
             kept=self.parts.custody is not None and self.membership.keeps_absent,
             rules=self._rules(node_id),
+            classes=self._classes(node_id),
         )
+
+    def _classes(self, node_id: str, former: LinkClasses | None = None) -> LinkClasses | None:
+        terms = self.config.classes_for(node_id)
+        return LinkClasses(terms, former, self._classes_flushed) if terms or former is not None else None
+
+    def _classes_flushed(self) -> None:
+        self.parts.counters["link_classes_flushes"] += 1
 
     def _rules(self, node_id: str) -> LinkRules | None:
         key, rules = self.config.ruled(node_id)

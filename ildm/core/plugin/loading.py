@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pydantic import ValidationError
 
 from ildm.api import Algorithm, Filter, OverlayAlgorithm, Plugin, PluginConfig, PluginError
-from ildm.config import refuse_rules, refuse_site_rules, required_address, unknown_or
+from ildm.config import refuse_classes, refuse_rules, refuse_site_rules, required_address, unknown_or
 from ildm.core.plugin.account import FAILURES
 from ildm.core.plugin.arguments import described
 from ildm.core.plugin.checking import check_plugin, kind_of
@@ -81,6 +81,7 @@ def check_reachable(config: Config, plugins: PluginSpecs) -> None:
     if chosen is not None and has_overlay:
         required_address(config.link, chosen.name)
         refuse_rules(config.link, chosen.name)
+        refuse_classes(config.link, chosen.name)
 
 
 def installed() -> Iterator[Installed]:

@@ -10,6 +10,7 @@ from ildm.api import Link
 if TYPE_CHECKING:
     from ildm.config import LinkConfig
     from ildm.core.transfer.batch import Batch
+    from ildm.core.transfer.classes import LinkClasses
     from ildm.core.transfer.custody import Destination
     from ildm.core.transfer.receipt import Holdable, Receipt
     from ildm.core.transfer.rules import LinkRules
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from ildm.mqtt import Publish
 
     Targets = tuple[tuple["Neighbor", int, int], ...]
-    """Links a message is transferred over, each with the QoS wanted there and the priority."""
+    """Links a message is transferred over, each with the QoS wanted there and its rank, see
+    :mod:`ildm.core.transfer.classes`."""
 
 
 class Neighbor(Link, Protocol):
@@ -26,6 +28,8 @@ class Neighbor(Link, Protocol):
     config: LinkConfig
     rules: LinkRules | None
     """What may cross; None: everything."""
+    classes: LinkClasses | None
+    """How messages wait; None: all alike."""
     kept: bool
     """What is to be transferred outlives this node."""
     senders: list[Sender]

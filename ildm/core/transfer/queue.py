@@ -12,7 +12,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
+from ildm.core.frames import frames_topic
+from ildm.core.spool import NEVER
 from ildm.core.transfer.batch import Batch
+from ildm.core.transfer.classes import priority_of
 from ildm.core.transfer.receipt import Receipt
 
 
@@ -20,9 +23,10 @@ class BatchEntry:
     """A batch that waits in the queue of a sender; it may leave in parts, as the window opens.
 
     The packet identifiers in it are those of ``receipt``, which is told when messages are disposed of.
+    ``priority`` is a rank: see :mod:`ildm.core.transfer.classes`.
     """
 
-    __slots__ = ("count", "first", "priority", "qos", "receipt", "size", "turn", "whole")
+    __slots__ = ("count", "first", "priority", "qos", "receipt", "since", "size", "turn", "whole")
 
     def __init__(self, batch: Batch, receipt: Receipt | None = None, priority: int = 0):
         self.whole = batch
@@ -34,6 +38,8 @@ class BatchEntry:
         self.qos = batch.qos
         self.receipt = receipt
         self.priority = priority
+        self.since = NEVER
+        """When it began to wait, if it may have a class."""
         self.turn = 0
         """Place in the queue: of one priority the smaller one goes first."""
 
@@ -80,6 +86,9 @@ class BatchEntry:
         if self.whole.size:
             return (self,)
         return [BatchEntry(run, self.receipt, self.priority) for run in self.batch.runs()]
+
+    def topics(self) -> Iterable[bytes]:
+        return [frames_topic(run.frames) for run in self.batch.runs()]
 
     def settle(self) -> None:
         """All of it has been disposed of."""
@@ -216,9 +225,10 @@ class Backlog:
             self._count(entry, entry.count, entry.size)
 
     def _line(self, entry: BatchEntry) -> deque[BatchEntry]:
-        lines = self._ranks.get(entry.priority)
+        priority = entry.priority if entry.priority < 8 else priority_of(entry.priority)
+        lines = self._ranks.get(priority)
         if lines is None:
-            self._ranks[entry.priority] = lines = (deque(), deque(), deque())
+            self._ranks[priority] = lines = (deque(), deque(), deque())
             self._ranks = dict(sorted(self._ranks.items(), reverse=True))
         return lines[2 if entry.receipt is not None else 1 if entry.qos else 0]
 

@@ -45,6 +45,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ildm.core.frames import frames_topic
+from ildm.core.transfer.classes import rank_at
 from ildm.core.transfer.identity import Origin
 from ildm.core.transfer.ports import Neighbor
 from ildm.core.transfer.queue import Backlog, BatchEntry
@@ -289,7 +290,8 @@ class Rerouting(Generic[OneLink]):
                 waiting.append(entry)
                 continue
             self.counters["link_rerouted"] += entry.count
-            self.router.forward(((link, qos, entry.priority),), entry.batch, index, None)
+            rank = rank_at(link.classes, entry)
+            self.router.forward(((link, qos, rank),), entry.batch, index, None)
 
     def _send_page(
         self, queue: SpooledQueue, index: int, hop: Neighbor | None, mark: float = math.inf
@@ -349,7 +351,7 @@ class Rerouting(Generic[OneLink]):
     def _targets(self, entry: BatchEntry, hop: Neighbor | None) -> Targets:
         """Where a message goes that has lost its way; ``hop``: where the node is that it was for."""
         if not self.router.dispatch.reroutes:
-            return () if hop is None else ((hop, entry.qos, entry.priority),)
+            return () if hop is None else ((hop, entry.qos, rank_at(hop.classes, entry)),)
         batch = entry.batch
         return tuple(
             (link, batch.qos if batch.retain else min(batch.qos, qos), priority)

@@ -630,7 +630,14 @@ def _most_qos(link: Neighbor, batch: Batch, wanted: int) -> int:
 
 
 def _ruled(route: Targets, topic: str) -> Targets:
-    """What rules of the links, and what their neighbours have said of theirs, leave of a route."""
+    """What rules of the links, and what their neighbours have said of theirs, leave of a route; with ranks by
+    the classes of the links."""
+    if any(link.classes is not None for link, _, _ in route):
+        name = topic.encode()
+        route = tuple(
+            (link, qos, priority if link.classes is None else link.classes.rank(name, priority))
+            for link, qos, priority in route
+        )
     if all(link.rules is None and link.scope is None for link, _, _ in route):
         return route
     most = [(link, link.most_qos(topic), qos, priority) for link, qos, priority in route]

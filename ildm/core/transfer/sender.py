@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ildm.core.frames import DUP, PUBLISH_QOS_2, RETAIN, id_offset
-from ildm.core.spool import Waiting
+from ildm.core.spool import NEVER, Waiting
 from ildm.core.transfer.ack_runs import PUBREL, acknowledgements_of
 from ildm.core.transfer.allowance import Allowance
 from ildm.core.transfer.back_pressure import BackPressure, QueueLimits
 from ildm.core.transfer.batch import Batch, Ordered, single, without_retain
+from ildm.core.transfer.classes import HIGHEST_PRIORITY, LinkClasses
 from ildm.core.transfer.custody import Custody, SpooledSender
 from ildm.core.transfer.poison_isolation import PoisonIsolation
 from ildm.core.transfer.queue import Backlog, BatchEntry, Queue
@@ -55,6 +56,7 @@ class Sender(SpooledSender):
     """See the module; ``name`` begins the names of its counters (``link`` or ``injection``)."""
 
     __slots__ = (
+        "_classes",
         "_spooled",
         "_window",
         "allowance",
@@ -93,6 +95,7 @@ class Sender(SpooledSender):
         if queue is not None:
             self.queue = queue
         self._spooled = queue
+        self._classes: LinkClasses | None = None
         self.state: SenderState = AWAY
         self.takes: Takes = ALL
         self.open = False
@@ -119,6 +122,12 @@ class Sender(SpooledSender):
     def kept(self) -> bool:
         """The spool keeps what is for this sender."""
         return self._spooled is not None
+
+    def follow_classes(self, classes: LinkClasses | None) -> None:
+        """How messages wait from now on."""
+        self._classes = classes
+        if self._spooled is not None:
+            self._spooled.classes = classes
 
     # the session beneath ----------------------------------------------------------------------
 
@@ -343,16 +352,37 @@ class Sender(SpooledSender):
         written = 0
         while self.open and self.wire.writable and queue and not self.isolation.active:
             entry = queue.first
+            if entry.priority > HIGHEST_PRIORITY and self._let_go(entry):
+                continue
             written += entry.size
             sent = self._transmit(entry)
             if not sent:
                 break
+            if entry.priority > HIGHEST_PRIORITY:
+                self._note_late(entry, sent)
             queue.remove(sent)
             if written > FLUSHED:
                 written = 0
                 self.wire.flush()  # lets the transport say when it is full
         self.pressure.ease()
         self.allowance.tell_soon()
+
+    def _let_go(self, entry: BatchEntry) -> bool:
+        """Forget what its class lets go."""
+        if self._classes is None or not self._classes.lets_go(entry, self.driver.now()):
+            return False
+        count = entry.count
+        entry.settle()
+        self.queue.remove(count)
+        self.wire.drop(count, "aged")
+        return True
+
+    def _note_late(self, entry: BatchEntry, count: int) -> None:
+        """Messages of an entry have left, which has waited."""
+        if self._classes is not None:
+            late = self._classes.count_late(entry, count, self.driver.now())
+            if late:
+                self.counters["link_deadline_missed"] += late
 
     def clear(self, reason: Left) -> Waiting:
         """Forget what waits and what is unacknowledged; counted as dropped, by QoS. What was on disk alone is
@@ -422,6 +452,8 @@ class Sender(SpooledSender):
                 return
         if entry.receipt is not None and self._spooled is None:
             entry.receipt.when_void = queue.disown
+        if self._classes is not None and entry.since == NEVER:
+            entry.since = self.driver.now()
         queue.append(entry)
         if self.wire.pacer is not None:
             self.wire.pacer.waits(entry.size)

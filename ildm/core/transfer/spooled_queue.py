@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ildm.core.spool import NEVER, Consumer, Delivery, Stored, Waiting
 from ildm.core.transfer.batch import Batch, batch_of
+from ildm.core.transfer.classes import LinkClasses, priority_of
 from ildm.core.transfer.queue import Backlog, BatchEntry
 from ildm.core.transfer.share import Share
 from ildm.mqtt import MqttError
@@ -41,6 +42,7 @@ class SpooledQueue:
         "_deliveries",
         "_highest",
         "_near",
+        "classes",
         "consumer",
         "custody",
         "make",
@@ -53,6 +55,8 @@ class SpooledQueue:
         self.page = page
         self.make: Callable[[Batch], Batch] | None = None
         """Makes of a retained message what is to wait here. Raises: MqttError: it is no message."""
+        self.classes: LinkClasses | None = None
+        """How messages wait; None: all alike."""
         self._near = Backlog()
         self._deliveries: dict[tuple[int, int, bool], Delivery] = {}
         """By QoS, priority, and whether it is in hand: made once."""
@@ -69,15 +73,16 @@ class SpooledQueue:
         unacknowledged = self._near.unacknowledged_bytes
         if not self._beyond:
             return unacknowledged + size <= self.page or not unacknowledged
-        return priority > self._highest and unacknowledged + size <= URGENT * self.page
+        return priority_of(priority) > self._highest and unacknowledged + size <= URGENT * self.page
 
     def passed_over(self, priority: int) -> None:
         """A record is appended, and not taken to memory."""
         self._beyond = True
-        self._highest = max(self._highest, priority)
+        self._highest = max(self._highest, priority_of(priority))
 
     def delivery(self, qos: int, priority: int, held: bool) -> Delivery:
         """How the consumer is to get a record."""
+        priority = priority_of(priority)  # the numbers of classes do not outlive the process
         found = self._deliveries.get((qos, priority, held))
         if found is None:
             if len(self._deliveries) >= DELIVERIES:
@@ -120,6 +125,9 @@ class SpooledQueue:
                 for each in stored:
                     entry = self._entry(consumer, each)
                     if entry is not None:
+                        if self.classes is not None:
+                            entry.priority = self.classes.rank_of(entry)
+                            entry.since = each.written - self.custody.calendar.lead
                         self._near.append(entry)
         self._look_beyond()
 

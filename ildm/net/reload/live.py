@@ -25,6 +25,7 @@ LIVE = frozenset(
         "link.neighbors",
         "link.rules",
         "link.neighbor_rules",
+        "link.classes",
         "link.protocol",
         "link.features",
         "link.compression",

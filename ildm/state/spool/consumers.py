@@ -232,7 +232,7 @@ class FileConsumer(Receiver):
         stretches = list(_stretches(hand))
         for (first, _), part in zip(stretches, record.parts(stretches), strict=True):
             note = hand.notes.get(first) if hand.notes else None
-            answer.append(Stored(lsn, first, part, found.qos, found.priority, note))
+            answer.append(Stored(lsn, first, part, found.qos, found.priority, note, head.written))
         return size
 
     def _advance(self, found: _Found, messages: int, size: int) -> None:

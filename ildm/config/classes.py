@@ -1,0 +1,82 @@
+"""Classes of messages on links (:mod:`ildm.core.transfer.classes`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Self
+
+from pydantic import AfterValidator, Field, field_validator, model_validator
+
+from ildm.config.errors import ConfigError
+from ildm.config.section import Seconds, Section
+from ildm.core.transfer.classes import HIGHEST_PRIORITY, LOWEST_PRIORITY, MOST
+from ildm.mqtt import MqttError, split_shared, validate_topic_filter
+
+if TYPE_CHECKING:
+    from ildm.config.link import LinkConfig
+
+MOST_FILTERS = 256
+"""Filters of all classes of a link."""
+
+
+class LinkClass(Section):
+    """How messages on some topics wait for a link."""
+
+    topics: list[str]
+    """Topic filters, by the names at this site."""
+    priority: Annotated[int, Field(ge=LOWEST_PRIORITY, le=HIGHEST_PRIORITY)] | None = None
+    """Of what waits the highest goes first; null: as the algorithm says, else 0."""
+    deadline: Seconds | None = None
+    """What leaves after so long a wait is counted."""
+    expire: Seconds | None = None
+    """What has waited for longer is let go when its turn comes, and counted: messages of QoS 0 alone."""
+    expire_acknowledged: bool = False
+    """``expire`` holds for messages of QoS 1 and 2, too."""
+
+    @field_validator("topics")
+    @classmethod
+    def _filters(cls, filters: list[str]) -> list[str]:
+        if not filters:
+            raise ValueError("expected at least one topic filter")
+        for topic_filter in filters:
+            try:
+                validate_topic_filter(topic_filter)
+            except MqttError as error:
+                raise ValueError(f"{topic_filter!r} is no topic filter: {error}") from None
+            if split_shared(topic_filter)[0] is not None:
+                raise ValueError(f"{topic_filter!r}: a shared subscription matches no topic")
+            if topic_filter.startswith("$"):
+                raise ValueError(f"{topic_filter!r}: topics that begin with $ do not cross")
+        return filters
+
+    @model_validator(mode="after")
+    def _has_effect(self) -> Self:
+        if self.expire_acknowledged and self.expire is None:
+            raise ValueError("expire_acknowledged: it is without effect where expire is null")
+        return self
+
+
+def _bounded(classes: list[LinkClass]) -> list[LinkClass]:
+    if len(classes) > MOST:
+        raise ValueError(f"{len(classes)} classes, and at most {MOST} may be given")
+    filters = sum(len(each.topics) for each in classes)
+    if filters > MOST_FILTERS:
+        raise ValueError(f"{filters} topic filters, and at most {MOST_FILTERS} may be given")
+    return classes
+
+
+LinkClassList = Annotated[list[LinkClass], AfterValidator(_bounded)]
+
+
+def refuse_classes(link: LinkConfig, algorithm: str) -> None:
+    """For an algorithm whose nodes send to each other over links made on demand.
+
+    Raises:
+        ConfigError: there are classes for links.
+    """
+    own = [(f"link.neighbors.{index}.classes", each.classes) for index, each in enumerate(link.neighbors)]
+    for key, given in (("link.classes", link.classes), *own):
+        if given:
+            raise ConfigError(
+                f"{key}: classes are for trees of links (pf, sf). What crosses in the overlay of algorithm "
+                f"{algorithm} is its own data, which has no topic on the link"
+            )

@@ -1,0 +1,161 @@
+"""Classes of messages on a link: which go first, and which may be let go while they wait.
+
+The first class with a filter that matches decides, by the local name of the topic. What no class matches has
+the priority that the algorithm gives it, and waits for as long as it must.
+
+A message carries its class in its *rank*, an integer beside its QoS: the number of the class above, the
+priority in the lowest four bits. The rank of a message without a class is its priority. Routes hold ranks, so
+a topic is looked up once for each route that is remembered, and messages of different classes never share a
+batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from ildm.mqtt import topic_matches
+
+if TYPE_CHECKING:
+    from ildm.core.transfer.queue import BatchEntry
+
+MOST = 16
+"""Classes of a link."""
+LOWEST_PRIORITY = -8
+HIGHEST_PRIORITY = 7
+REMEMBERED = 4096
+"""Topics of a link whose class is remembered."""
+REMEMBERED_TOPIC = 512
+"""Bytes of such a topic."""
+
+
+def priority_of(rank: int) -> int:
+    """The priority in a rank."""
+    return ((rank + 8) & 15) - 8
+
+
+class ClassTerms(Protocol):
+    """As configured; see :class:`ildm.config.LinkClass`."""
+
+    @property
+    def topics(self) -> Sequence[str]: ...
+    @property
+    def priority(self) -> int | None: ...
+    @property
+    def deadline(self) -> float | None: ...
+    @property
+    def expire(self) -> float | None: ...
+    @property
+    def expire_acknowledged(self) -> bool: ...
+
+
+class LinkClass:
+    """One class of one link, and what became of its messages."""
+
+    __slots__ = (
+        "deadline",
+        "expire",
+        "expire_acknowledged",
+        "expired",
+        "late",
+        "number",
+        "priority",
+        "terms",
+    )
+
+    def __init__(self, terms: ClassTerms, number: int) -> None:
+        self.terms = terms
+        self.number = number
+        self.priority: int | None = terms.priority
+        self.deadline: float | None = terms.deadline
+        self.expire: float | None = terms.expire
+        self.expire_acknowledged: bool = terms.expire_acknowledged
+        self.late = 0
+        """Messages that were sent after their deadline."""
+        self.expired = 0
+        """Messages that were let go, as they had waited for too long."""
+
+    def lets_go(self, qos: int, age: float) -> bool:
+        """Whether a message that has waited for so long is worth nothing any more."""
+        return self.expire is not None and age > self.expire and (not qos or self.expire_acknowledged)
+
+
+class LinkClasses:
+    """Those of one link, in their order.
+
+    Args:
+        former: the classes that these follow. What waits with a rank of theirs keeps its priority alone.
+        flushed: called when the memory of topics was full.
+    """
+
+    __slots__ = ("_first", "_flushed", "_ranks", "rows", "terms")
+
+    def __init__(
+        self,
+        terms: Sequence[ClassTerms],
+        former: LinkClasses | None = None,
+        flushed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.terms = terms
+        self._first: int = 1 if former is None else former._first + len(former.rows)
+        self.rows: list[LinkClass] = [
+            LinkClass(each, self._first + place) for place, each in enumerate(terms)
+        ]
+        self._ranks: dict[bytes, LinkClass | None] = {}
+        self._flushed = flushed
+
+    def rank(self, topic: bytes, priority: int) -> int:
+        """The rank of messages on a topic; ``priority`` is theirs if their class has none."""
+        found = self.find(topic)
+        if found is None:
+            return priority
+        return found.number * 16 + (priority if found.priority is None else found.priority)
+
+    def rank_of(self, entry: BatchEntry) -> int:
+        """The rank here of messages that have one of elsewhere, and keep its priority."""
+        numbers = {0 if row is None else row.number for row in map(self.find, entry.topics())}
+        return (numbers.pop() if len(numbers) == 1 else 0) * 16 + priority_of(entry.priority)
+
+    def find(self, topic: bytes) -> LinkClass | None:
+        """The class of a topic."""
+        try:
+            return self._ranks[topic]
+        except KeyError:
+            name = topic.decode(errors="replace")
+            found = next((row for row in self.rows if _matches(row.terms.topics, name)), None)
+            if len(topic) <= REMEMBERED_TOPIC:
+                if len(self._ranks) >= REMEMBERED:
+                    self._ranks.clear()
+                    self._flushed()
+                self._ranks[topic] = found
+            return found
+
+    def of(self, rank: int) -> LinkClass | None:
+        """The class of a rank; None: it has none, or one of former classes."""
+        place = (rank + 8 >> 4) - self._first
+        return self.rows[place] if 0 <= place < len(self.rows) else None
+
+    def lets_go(self, entry: BatchEntry, now: float) -> bool:
+        """Whether what waits is worth nothing any more; it is counted then."""
+        row = self.of(entry.priority)
+        if row is None or not row.lets_go(entry.qos, now - entry.since):
+            return False
+        row.expired += entry.count
+        return True
+
+    def count_late(self, entry: BatchEntry, count: int, now: float) -> int:
+        """So many messages of an entry have left; answers how many of them after their deadline."""
+        row = self.of(entry.priority)
+        if row is None or row.deadline is None or now - entry.since <= row.deadline:
+            return 0
+        row.late += count
+        return count
+
+
+def rank_at(classes: LinkClasses | None, entry: BatchEntry) -> int:
+    """The rank of messages that waited elsewhere, on a link with these classes."""
+    return priority_of(entry.priority) if classes is None else classes.rank_of(entry)
+
+
+def _matches(filters: Sequence[str], name: str) -> bool:
+    return any(topic_matches(each, name) for each in filters)

@@ -1,0 +1,65 @@
+"""Classes of links as they stand in the configuration file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ildm.config import ConfigError, parse_config
+from ildm.core.plugin.loading import check_reachable, load_plugins
+
+
+def said(link: dict[str, Any], algorithm: str = "sf") -> str:
+    """What is wrong with the section; empty: nothing."""
+    try:
+        config = parse_config({"algorithm": algorithm, "link": link}, "c.yaml", Path())
+        check_reachable(config, load_plugins(config))
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, "link.classes.0.topics"),
+        ({"topics": []}, "at least one topic filter"),
+        ({"topics": ["a/#/b"]}, "'a/#/b' is no topic filter"),
+        ({"topics": ["$share/g/a"]}, "a shared subscription"),
+        ({"topics": ["$SYS/#"]}, "topics that begin with $ do not cross"),
+        ({"topics": ["a"], "priority": 8}, "link.classes.0.priority"),
+        ({"topics": ["a"], "deadline": "5 parsecs"}, "link.classes.0.deadline"),
+        ({"topics": ["a"], "expire": 0}, "link.classes.0.expire"),
+        ({"topics": ["a"], "expire_acknowledged": True}, "expire_acknowledged: it is without effect"),
+        ({"topics": ["a"], "share": "10%"}, "link.classes.0.share: unknown key"),
+        ({"topics": [f"{n}" for n in range(257)]}, "257 topic filters, and at most 256"),
+    ],
+)
+def test_a_class_that_cannot_be_used_is_named(given: dict[str, Any], expected: str) -> None:
+    assert expected in said({"classes": [given]})
+
+
+def test_classes_are_bounded_and_for_trees() -> None:
+    one = {"topics": ["a"]}
+    assert said({"classes": [{"topics": ["alarm/#"], "priority": 7, "deadline": "5s", "expire": "6h"}]}) == ""
+    assert "17 classes, and at most 16" in said({"classes": [one] * 17})
+    open_ = {"listen": "127.0.0.1:1885"}
+    assert "link.classes: classes are for trees" in said({**open_, "classes": [one]}, "sg_tbps")
+    neighbor = {"url": "b:1", "id": "b", "classes": [one]}
+    assert "link.neighbors.0.classes: classes" in said({**open_, "neighbors": [neighbor]}, "sg_tbps")
+    assert "classes: for whom it is has to stand in id" in said(
+        {"neighbors": [{"url": "b:1", "classes": []}]}
+    )
+
+
+def test_a_neighbour_may_have_classes_of_its_own() -> None:
+    common, own = {"topics": ["a"]}, {"topics": ["b"]}
+    neighbors = [{"url": "b:1", "id": "b", "classes": [own]}, {"url": "c:1", "id": "c", "classes": []}]
+    link = parse_config(
+        {"algorithm": "sf", "link": {"classes": [common], "neighbors": neighbors}}, "c.yaml", Path()
+    ).link
+    assert [each.topics for each in link.classes_for("a")] == [["a"]]
+    assert [each.topics for each in link.classes_for("b")] == [["b"]]
+    assert link.classes_for("c") == []
