@@ -458,8 +458,7 @@ class LinkSession(BaseSession):
         inbound = None if data[pos] == PUBLISH else self.inbound
         if inbound is not None and data[pos] == PUBLISH_QOS_2:
             ids = packet_ids(data[pos + body : run_end : size], data[pos + body + 1 : run_end : size])
-            # a rule may take it at QoS 1, though its handshake is that of QoS 2
-            if link.rules is not None or inbound.are_unreleased(ids):
+            if inbound.are_unreleased(ids) or (link.rules is not None and link.rules.lowers(topic)):
                 parts.router.send_gathered()
                 self._packet(data[pos:end])
                 return end

@@ -297,11 +297,12 @@ CONSTANT = frozenset(
     (
         Property.PAYLOAD_FORMAT_INDICATOR,
         Property.CONTENT_TYPE,
+        Property.RESPONSE_TOPIC,
         Property.CORRELATION_DATA,
         Property.USER_PROPERTY,
     )
 )
-"""Properties of a PUBLISH that no node changes: all but expiry, topics and identifiers."""
+"""Properties of a PUBLISH that no node changes, but for the name of a response topic on a link with rules."""
 
 
 def may_join(message: Publish) -> bool:

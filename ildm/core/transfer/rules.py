@@ -249,6 +249,11 @@ class LinkRules:
         self.incoming = Side(_terms(rules, "in"), flushed, hits.incoming)
         """Wire names to local names."""
 
+    def lowers(self, topic: bytes) -> bool:
+        """Whether what comes on a wire topic is taken at QoS 1, though its handshake may be that of QoS 2."""
+        way = self.incoming.find(topic)
+        return way is not None and way.qos == 1
+
     def interest(self, topic_filter: str) -> Mapping[str, int]:
         """What the neighbour is asked for where local names are wanted: wire filters, each with the most
         QoS."""

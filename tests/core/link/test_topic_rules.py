@@ -10,7 +10,8 @@ from ildm.core.link.control import SCOPE, send_control
 from ildm.core.transfer.rules import LinkRules
 from ildm.mqtt import Connect, MalformedPacket, Properties, Property, Publish, Version, Will
 from ildm.testing.virtual.world import World
-from tests.support.memory_spool import MemorySpool, reborn
+from tests.support.memory_spool import MemorySpool, reborn, spool
+from tests.support.mixed import chunk
 from tests.support.ruled_links import HQ, injected, pair, publish
 from tests.support.site import Site
 
@@ -169,6 +170,31 @@ def test_a_response_topic_leads_back(world: World) -> None:
     assert [p.properties for c, p in a.broker.published if c.startswith("ildm")] == [
         {Property.RESPONSE_TOPIC: "plant/y"}
     ]
+
+
+@pytest.mark.parametrize("algorithm", ["pf", "sf"])
+@pytest.mark.parametrize("qos", [1, 2])
+def test_what_rules_rename_stays_together(world: World, algorithm: str, qos: int) -> None:
+    """A chunk of topics in turn is a few records, with response topics as well."""
+    a = Site(world, "a", algorithm, link={"rules": [HQ]}, spool=MemorySpool())
+    b = Site(world, "b", algorithm, spool=MemorySpool())
+    a.node.links.add(Address("b", 2), False)
+    world.run(2)
+    a.subscriber("plant/#", qos=2)
+    world.run(1)
+    publisher = b.client("p", version=Version.V5)
+    properties: Properties = {Property.RESPONSE_TOPIC: "hq/plant/answers"}
+    for first in (0, 20):
+        before = len(spool(a)._identities)
+        publisher.transport.write(chunk(first, 20, ("hq/plant",), Version.V5, qos, properties)[0])
+        world.run(1)
+    assert 0 < len(spool(a)._identities) - before <= 3
+    came = [p for name, p in a.broker.published if name.startswith("ildm-")]
+    assert [int(p.payload[:4]) for p in came] == list(range(40))
+    assert {p.topic for p in came} == {f"plant/{number}" for number in range(7)}
+    answers = [p.properties.get(Property.RESPONSE_TOPIC) for p in came]
+    assert answers == [None, "plant/answers"] * 20
+    assert {p.qos for p in came} == {qos}
 
 
 def test_names_of_answers_fit_what_a_neighbour_lets_be_under_way(world: World) -> None:
