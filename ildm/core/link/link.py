@@ -21,7 +21,7 @@ from ildm.core.plugin.arguments import new_filters, old_filters
 from ildm.core.transfer.back_pressure import limits_of
 from ildm.core.transfer.batch import Batch, single
 from ildm.core.transfer.inbound import Inbound
-from ildm.core.transfer.queue import BatchEntry
+from ildm.core.transfer.queue import Entry
 from ildm.core.transfer.receipt import Holdable
 from ildm.core.transfer.sender import Sender, total
 from ildm.core.transfer.sender_state import EXPIRED, FORGOTTEN, PASSED_BY, RETURNED
@@ -421,7 +421,7 @@ class NeighborLink(Stateful):
         """The node stops: what it still had for the neighbour is counted; answers how much that is."""
         return sum(sender.give_up() for sender in self.senders)
 
-    def take_all(self) -> dict[int, list[BatchEntry]]:
+    def take_all(self) -> dict[int, list[Entry]]:
         """Give up all that the neighbour has not got, by the index of the session it was for, but for
         what the spool keeps."""
         return {
@@ -447,7 +447,7 @@ class NeighborLink(Stateful):
         for sender in self.senders:
             sender.suspend()
 
-    def pass_by(self) -> dict[int, list[BatchEntry]]:
+    def pass_by(self) -> dict[int, list[Entry]]:
         """The neighbour is reached on another path while the spool still keeps what is for it: what is not
         kept waits no longer. Answers what of that has waited, by the index of the session."""
         loose = {}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from ildm.core.transfer.queue import BatchEntry, Queue
+from ildm.core.transfer.queue import Entry, Queue
 from ildm.core.transfer.receipt import Holdable
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class BackPressure:
         """A source has gone."""
         self._held.discard(source)
 
-    def make_room(self, entry: BatchEntry, source: Holdable | None) -> None:
+    def make_room(self, entry: Entry, source: Holdable | None) -> None:
         """There is more than the bounds allow, since an entry was appended."""
         if self._limits.overflow == "drop":
             self.trim()
@@ -87,7 +87,7 @@ class BackPressure:
         """Drop what is above the bounds."""
         self._trim(self._limits.messages, self._limits.bytes)
 
-    def _overrun(self, entry: BatchEntry, source: Holdable | None) -> None:
+    def _overrun(self, entry: Entry, source: Holdable | None) -> None:
         """More has come than sources send that wait when they are made to."""
         messages, size = HARD_LIMIT * self._limits.messages, HARD_LIMIT * self._limits.bytes
         for held in self._held:  # what they may have sent by now

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 from ildm.mqtt import topic_matches
 
 if TYPE_CHECKING:
-    from ildm.core.transfer.queue import BatchEntry
+    from ildm.core.transfer.queue import Entry
 
 MOST = 16
 """Classes of a link."""
@@ -111,7 +111,7 @@ class LinkClasses:
             return priority
         return found.number * 16 + (priority if found.priority is None else found.priority)
 
-    def rank_of(self, entry: BatchEntry) -> int:
+    def rank_of(self, entry: Entry) -> int:
         """The rank here of messages that have one of elsewhere, and keep its priority."""
         numbers = {0 if row is None else row.number for row in map(self.find, entry.topics())}
         return (numbers.pop() if len(numbers) == 1 else 0) * 16 + priority_of(entry.priority)
@@ -135,7 +135,7 @@ class LinkClasses:
         place = (rank + 8 >> 4) - self._first
         return self.rows[place] if 0 <= place < len(self.rows) else None
 
-    def lets_go(self, entry: BatchEntry, now: float) -> bool:
+    def lets_go(self, entry: Entry, now: float) -> bool:
         """Whether what waits is worth nothing any more; it is counted then."""
         row = self.of(entry.priority)
         if row is None or not row.lets_go(entry.qos, now - entry.since):
@@ -143,7 +143,7 @@ class LinkClasses:
         row.expired += entry.count
         return True
 
-    def count_late(self, entry: BatchEntry, count: int, now: float) -> int:
+    def count_late(self, entry: Entry, count: int, now: float) -> int:
         """So many messages of an entry have left; answers how many of them after their deadline."""
         row = self.of(entry.priority)
         if row is None or row.deadline is None or now - entry.since <= row.deadline:
@@ -152,7 +152,7 @@ class LinkClasses:
         return count
 
 
-def rank_at(classes: LinkClasses | None, entry: BatchEntry) -> int:
+def rank_at(classes: LinkClasses | None, entry: Entry) -> int:
     """The rank of messages that waited elsewhere, on a link with these classes."""
     return priority_of(entry.priority) if classes is None else classes.rank_of(entry)
 

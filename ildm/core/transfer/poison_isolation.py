@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ildm.core.transfer.ack_runs import PUBREL, acknowledgements_of
 from ildm.core.transfer.queue import Queue
-from ildm.core.transfer.window import InflightBatch, Window
+from ildm.core.transfer.window import Inflight, Window
 from ildm.mqtt import Publish
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class PoisonIsolation:
             return
         self.end()
 
-    def _send_again(self, packet_id: int, item: InflightBatch) -> bool:
+    def _send_again(self, packet_id: int, item: Inflight) -> bool:
         """Send one message of the window once more; False when that has ended it."""
         entry = item.entry(packet_id, 1)
         qos = min(entry.qos, self._wire.max_qos)

@@ -19,7 +19,7 @@ from ildm.core.transfer.classes import priority_of
 from ildm.core.transfer.receipt import Receipt
 
 
-class BatchEntry:
+class Entry:
     """A batch that waits in the queue of a sender; it may leave in parts, as the window opens.
 
     The packet identifiers in it are those of ``receipt``, which is told when messages are disposed of.
@@ -81,11 +81,11 @@ class BatchEntry:
         self.size = len(self.whole.frames)
         return size - self.size
 
-    def runs(self) -> Sequence[BatchEntry]:
+    def runs(self) -> Sequence[Entry]:
         """The same as entries of one topic each."""
         if self.whole.size:
             return (self,)
-        return [BatchEntry(run, self.receipt, self.priority) for run in self.batch.runs()]
+        return [Entry(run, self.receipt, self.priority) for run in self.batch.runs()]
 
     def topics(self) -> Iterable[bytes]:
         return [frames_topic(run.frames) for run in self.batch.runs()]
@@ -121,24 +121,24 @@ class Queue(Protocol):
         """Count all again that is counted as it changes. Raises: AssertionError, it was counted wrong."""
 
     @property
-    def first(self) -> BatchEntry:
+    def first(self) -> Entry:
         """The entry whose turn it is; the queue is not empty."""
 
     def over(self, messages: float, size: float) -> bool:
         """There is more than that, apart from what is unacknowledged."""
 
-    def overtakes(self, entry: BatchEntry) -> bool:
+    def overtakes(self, entry: Entry) -> bool:
         """Whether an entry just appended goes before something that was there already."""
 
-    def append(self, entry: BatchEntry) -> None: ...
+    def append(self, entry: Entry) -> None: ...
 
-    def put_back(self, entries: Iterable[BatchEntry]) -> None:
+    def put_back(self, entries: Iterable[Entry]) -> None:
         """Put entries before all others of their priority, in their order."""
 
     def remove(self, count: int) -> None:
         """The first messages of the entry whose turn it is, perhaps all of them, no longer wait."""
 
-    def trim(self, messages: int, size: int, lowest: bool = False) -> Iterator[tuple[BatchEntry, int]]:
+    def trim(self, messages: int, size: int, lowest: bool = False) -> Iterator[tuple[Entry, int]]:
         """Remove what is more than these bounds, but unacknowledged messages; ``lowest``: of QoS 0 only.
 
         Answers from which entry how many messages went. The last one stays, however large: it would
@@ -148,7 +148,7 @@ class Queue(Protocol):
     def cut(self, messages: int, size: int) -> int:
         """Remove of the entry appended last what is more than these bounds; answers how many messages."""
 
-    def take_all(self) -> list[BatchEntry]:
+    def take_all(self) -> list[Entry]:
         """Empty the queue; answers the entries in the order of their arrival."""
 
     def disown(self, receipt: Receipt) -> None:
@@ -159,7 +159,7 @@ class Queue(Protocol):
         enough; answers how many messages."""
 
 
-Lines = tuple[deque[BatchEntry], deque[BatchEntry], deque[BatchEntry]]
+Lines = tuple[deque[Entry], deque[Entry], deque[Entry]]
 """Of one priority: what is of QoS 0, of QoS 1 and 2, and what is unacknowledged."""
 
 
@@ -190,10 +190,10 @@ class Backlog:
         return self.messages > 0
 
     @property
-    def first(self) -> BatchEntry:
+    def first(self) -> Entry:
         return self._front()[0]
 
-    def _front(self) -> deque[BatchEntry]:
+    def _front(self) -> deque[Entry]:
         for lines in self._ranks.values():
             waiting = [line for line in lines if line]
             if waiting:
@@ -206,16 +206,16 @@ class Backlog:
             or self.bytes - self.unacknowledged_bytes > size
         )
 
-    def overtakes(self, entry: BatchEntry) -> bool:
+    def overtakes(self, entry: Entry) -> bool:
         return len(self._ranks) > 1 and self.messages > entry.count and self._front()[0] is entry
 
-    def append(self, entry: BatchEntry) -> None:
+    def append(self, entry: Entry) -> None:
         self._last += 1
         entry.turn = self._last
         self._line(entry).append(entry)
         self._count(entry, entry.count, entry.size)
 
-    def put_back(self, entries: Iterable[BatchEntry]) -> None:
+    def put_back(self, entries: Iterable[Entry]) -> None:
         for entry in reversed(list(entries)):
             entry.turn = self._first
             self._first -= 1
@@ -224,7 +224,7 @@ class Backlog:
             self._line(entry).appendleft(entry)
             self._count(entry, entry.count, entry.size)
 
-    def _line(self, entry: BatchEntry) -> deque[BatchEntry]:
+    def _line(self, entry: Entry) -> deque[Entry]:
         priority = entry.priority if entry.priority < 8 else priority_of(entry.priority)
         lines = self._ranks.get(priority)
         if lines is None:
@@ -232,10 +232,10 @@ class Backlog:
             self._ranks = dict(sorted(self._ranks.items(), reverse=True))
         return lines[2 if entry.receipt is not None else 1 if entry.qos else 0]
 
-    def _lines(self) -> Iterator[deque[BatchEntry]]:
+    def _lines(self) -> Iterator[deque[Entry]]:
         return (line for lines in self._ranks.values() for line in lines)
 
-    def _count(self, entry: BatchEntry, count: int, size: int) -> None:
+    def _count(self, entry: Entry, count: int, size: int) -> None:
         self.messages += count
         self.bytes += size
         if entry.receipt is not None:
@@ -245,7 +245,7 @@ class Backlog:
     def remove(self, count: int) -> None:
         self._remove(self._front(), count)
 
-    def _remove(self, line: deque[BatchEntry], count: int) -> None:
+    def _remove(self, line: deque[Entry], count: int) -> None:
         entry = line[0]
         if count < entry.count:
             self._count(entry, -count, -entry.remove(count))
@@ -254,7 +254,7 @@ class Backlog:
             self._count(entry, -entry.count, -entry.size)
         self._verify()
 
-    def trim(self, messages: int, size: int, lowest: bool = False) -> Iterator[tuple[BatchEntry, int]]:
+    def trim(self, messages: int, size: int, lowest: bool = False) -> Iterator[tuple[Entry, int]]:
         for lines in reversed(self._ranks.values()):
             for line in lines[: 1 if lowest else 2]:
                 while line:
@@ -287,7 +287,7 @@ class Backlog:
         self._verify()
         return count
 
-    def take_all(self) -> list[BatchEntry]:
+    def take_all(self) -> list[Entry]:
         entries = sorted((entry for line in self._lines() for entry in line), key=_turn)
         for line in self._lines():
             line.clear()
@@ -338,13 +338,13 @@ class Backlog:
         assert found._sums == self._sums, f"a queue of {found._sums} counts {self._sums}"
 
 
-def _turn(entry: BatchEntry) -> int:
+def _turn(entry: Entry) -> int:
     return entry.turn
 
 
-def _turn_of_last(line: deque[BatchEntry]) -> int:
+def _turn_of_last(line: deque[Entry]) -> int:
     return line[-1].turn
 
 
-def _turn_of_first(line: deque[BatchEntry]) -> int:
+def _turn_of_first(line: deque[Entry]) -> int:
     return line[0].turn

@@ -48,7 +48,7 @@ from ildm.core.frames import frames_topic
 from ildm.core.transfer.classes import rank_at
 from ildm.core.transfer.identity import Origin
 from ildm.core.transfer.ports import Neighbor
-from ildm.core.transfer.queue import Backlog, BatchEntry
+from ildm.core.transfer.queue import Backlog, Entry
 from ildm.core.transfer.share import Share
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class PendingReroute:
     """What a link has to send may have to go another way, too."""
 
     since: float
-    under_way: list[tuple[BatchEntry, Share, int]]
+    under_way: list[tuple[Entry, Share, int]]
     """Messages under way when it began, and the index of their sender, until they are rerouted."""
     mark: int | None = None
     """Up to this LSN, of all that waited when the tree was at rest; None: it is not yet."""
@@ -145,7 +145,7 @@ class Rerouting(Generic[OneLink]):
         return sum(sender.messages for s in self._stranded.values() for sender in s.senders.values())
 
     def take(
-        self, node: str, since: float, senders: dict[int, list[BatchEntry]], kept: Sequence[str] = ()
+        self, node: str, since: float, senders: dict[int, list[Entry]], kept: Sequence[str] = ()
     ) -> None:
         """The link to a node has left; ``since`` is when it stopped to carry messages, ``kept`` are the
         consumers of its sessions."""
@@ -299,7 +299,7 @@ class Rerouting(Generic[OneLink]):
         """Reroute a page of a consumer's messages, up to an LSN; whether more may go at once."""
         assert self.custody is not None
         page, size, left_bytes = self.custody.config.page_bytes, 0, 0
-        left: list[BatchEntry] = []
+        left: list[Entry] = []
         while size < page and left_bytes < IN_MEMORY * page and queue:
             first = queue.first
             share = first.receipt
@@ -316,9 +316,7 @@ class Rerouting(Generic[OneLink]):
         queue.put_back(left)
         return size >= page
 
-    def _reroute(
-        self, entry: BatchEntry, index: int, hop: Neighbor | None, but: Neighbor | None = None
-    ) -> bool:
+    def _reroute(self, entry: Entry, index: int, hop: Neighbor | None, but: Neighbor | None = None) -> bool:
         """Reroute messages of the spool; False: nowhere at present. ``but``: a link that has it."""
         assert self.custody is not None
         custody, share = self.custody, entry.receipt
@@ -348,7 +346,7 @@ class Rerouting(Generic[OneLink]):
         most = self.custody.config.segment_bytes
         return self.custody.spool.failure is None and all(link.queued_bytes <= most for link, _, _ in targets)
 
-    def _targets(self, entry: BatchEntry, hop: Neighbor | None) -> Targets:
+    def _targets(self, entry: Entry, hop: Neighbor | None) -> Targets:
         """Where a message goes that has lost its way; ``hop``: where the node is that it was for."""
         if not self.router.dispatch.reroutes:
             return () if hop is None else ((hop, entry.qos, rank_at(hop.classes, entry)),)
@@ -373,7 +371,7 @@ class Rerouting(Generic[OneLink]):
                     found[way[0]] = way
         return tuple(found.values())
 
-    def _wanted(self, entry: BatchEntry, link: Neighbor) -> int | None:
+    def _wanted(self, entry: Entry, link: Neighbor) -> int | None:
         """The QoS at which a message is wanted behind a link, if it is."""
         dispatch = self.router.dispatch
         if not (dispatch.asks_for_topics or dispatch.reroutes_each):
@@ -409,5 +407,5 @@ class Rerouting(Generic[OneLink]):
                 since=dropped.oldest,
             )
 
-    def _drop(self, entry: BatchEntry, count: int, reason: Left) -> None:
+    def _drop(self, entry: Entry, count: int, reason: Left) -> None:
         self.counters[f"link_dropped_{reason}_qos{entry.qos}"] += count

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from ildm.core.transfer.ack_runs import PUBREL, acknowledgements_of
 from ildm.core.transfer.answer_timeout import AnswerTimeout
-from ildm.core.transfer.queue import BatchEntry
+from ildm.core.transfer.queue import Entry
 from ildm.core.transfer.share import RELEASED, Share
-from ildm.core.transfer.window import InflightBatch, Window
+from ildm.core.transfer.window import Inflight, Window
 
 if TYPE_CHECKING:
     from ildm.core.driver import Driver
@@ -65,10 +65,10 @@ class Resumption:
             self._window.free_reserved()
             self._noted.clear()
 
-    def take_under_way(self) -> list[BatchEntry]:
+    def take_under_way(self) -> list[Entry]:
         """Empty the window; answers what the far end has not received, as far as is known."""
         self.answer_timeout.clear()
-        entries: list[BatchEntry] = []
+        entries: list[Entry] = []
         for item, first_id, count, released in self._window.take_all():
             if released:
                 item.settle(first_id, count)
@@ -78,10 +78,10 @@ class Resumption:
 
     # on another connection --------------------------------------------------------------------
 
-    def resend(self, session_present: bool) -> list[BatchEntry]:
+    def resend(self, session_present: bool) -> list[Entry]:
         """Send again what was not acknowledged (MQTT-4.4.0-1), as far as the window allows; answers what has
         to wait, or goes as new as the far end has forgotten it."""
-        again: list[BatchEntry] = []
+        again: list[Entry] = []
         for item, first_id, count, released in self._window.take_all():
             if released and session_present:
                 self._release_again(item, first_id, count)
@@ -91,18 +91,16 @@ class Resumption:
                 again += self._resend_batch(item, first_id, count, session_present)
         return again
 
-    def _release_again(self, item: InflightBatch, first_id: int, count: int) -> None:
+    def _release_again(self, item: Inflight, first_id: int, count: int) -> None:
         """Send PUBREL again for consecutive messages."""
         window, ids = self._window, range(first_id, first_id + count)
-        window.add_batch(InflightBatch(item.part(first_id, count), first_id, item.receipt, item.priority))
+        window.add_batch(Inflight(item.part(first_id, count), first_id, item.receipt, item.priority))
         for packet_id in ids:
             window.release(packet_id)
         self._wire.write(acknowledgements_of(PUBREL, ids))
         self.sent_again(item.receipt, ids, released=True)
 
-    def _resend_batch(
-        self, batch: InflightBatch, first_id: int, count: int, session_present: bool
-    ) -> list[BatchEntry]:
+    def _resend_batch(self, batch: Inflight, first_id: int, count: int, session_present: bool) -> list[Entry]:
         """Send again what is left of a batch, as far as the window allows; answers what has to wait."""
         window, wire = self._window, self._wire
         part = batch.part(first_id, count)
@@ -110,7 +108,7 @@ class Resumption:
         packet_id = first_id
         for piece in wire.pieces(part.part(0, room)) if room else ():
             if wire.write_identified(piece, packet_id, batch.receipt, dup=True):
-                sent = InflightBatch(piece, packet_id, batch.receipt, batch.priority)
+                sent = Inflight(piece, packet_id, batch.receipt, batch.priority)
                 window.add_batch(sent)
                 if min(piece.qos, wire.max_qos) == 2:
                     self.sent_again(batch.receipt, sent.ids, released=False)
@@ -135,12 +133,12 @@ class Resumption:
 
     # in another life --------------------------------------------------------------------------
 
-    def noted(self, entry: BatchEntry) -> int | None:
+    def noted(self, entry: Entry) -> int | None:
         """What an earlier life has noted of a message; None: nothing. It is there until it is taken."""
         share = entry.receipt
         return share.note if self._noting and isinstance(share, Share) else None
 
-    def take_up(self, entry: BatchEntry, note: int) -> bool:
+    def take_up(self, entry: Entry, note: int) -> bool:
         """Go on with the handshake that an earlier life has begun; False: the message is to be sent anew."""
         share = entry.receipt
         assert isinstance(share, Share)
@@ -155,7 +153,7 @@ class Resumption:
         self._noted.remove(packet_id)
         window.free_id(packet_id)
         if released:
-            item: InflightBatch | None = InflightBatch(entry.batch, packet_id, share, entry.priority)
+            item: Inflight | None = Inflight(entry.batch, packet_id, share, entry.priority)
         else:
             item = wire.write_again(entry, packet_id)
         if item is None:

@@ -19,7 +19,7 @@ from ildm.core.transfer.batch import Batch, Ordered, single, without_retain
 from ildm.core.transfer.classes import HIGHEST_PRIORITY, LinkClasses
 from ildm.core.transfer.custody import Custody, SpooledSender
 from ildm.core.transfer.poison_isolation import PoisonIsolation
-from ildm.core.transfer.queue import Backlog, BatchEntry, Queue
+from ildm.core.transfer.queue import Backlog, Entry, Queue
 from ildm.core.transfer.receipt import Holdable, Receipt
 from ildm.core.transfer.resumption import Resumption
 from ildm.core.transfer.sender_state import (
@@ -38,7 +38,7 @@ from ildm.core.transfer.sender_state import (
     SenderState,
     Takes,
 )
-from ildm.core.transfer.window import InflightBatch, Window
+from ildm.core.transfer.window import Inflight, Window
 from ildm.core.transfer.wire import Wire
 from ildm.mqtt import EncodeError, Publish, PubRel, Version
 
@@ -207,7 +207,7 @@ class Sender(SpooledSender):
         sent = self._transmit_batch(batch, 0, batch.count, receipt, priority) if ready else 0
         if sent < batch.count:
             rest = batch.part(sent, batch.count - sent)
-            self._enqueue(BatchEntry(rest, receipt if rest.qos else None, priority), source)
+            self._enqueue(Entry(rest, receipt if rest.qos else None, priority), source)
 
     def send(
         self,
@@ -367,7 +367,7 @@ class Sender(SpooledSender):
         self.pressure.ease()
         self.allowance.tell_soon()
 
-    def _let_go(self, entry: BatchEntry) -> bool:
+    def _let_go(self, entry: Entry) -> bool:
         """Forget what its class lets go."""
         if self._classes is None or not self._classes.lets_go(entry, self.driver.now()):
             return False
@@ -377,7 +377,7 @@ class Sender(SpooledSender):
         self.wire.drop(count, "aged")
         return True
 
-    def _note_late(self, entry: BatchEntry, count: int) -> None:
+    def _note_late(self, entry: Entry, count: int) -> None:
         """Messages of an entry have left, which has waited."""
         if self._classes is not None:
             late = self._classes.count_late(entry, count, self.driver.now())
@@ -396,17 +396,17 @@ class Sender(SpooledSender):
         self.wire.drop(waiting.messages, f"{reason}_spooled")
         return waiting
 
-    def adopt(self, entries: Iterable[BatchEntry]) -> None:
+    def adopt(self, entries: Iterable[Entry]) -> None:
         """Send what another sender has given up."""
         for entry in entries:
             self._enqueue(entry, None)
         self.drain()
 
-    def under_way(self) -> list[BatchEntry]:
+    def under_way(self) -> list[Entry]:
         """What the far end has not received, as far as is known; it stays under way."""
         return self._window.entries()
 
-    def leave_all(self) -> list[BatchEntry]:
+    def leave_all(self) -> list[Entry]:
         """Give up what the spool does not keep; what it keeps, whether under way or not, is left to whoever
         takes the queue next."""
         self.spooled.put_back(self.resumption.take_under_way())
@@ -426,7 +426,7 @@ class Sender(SpooledSender):
                 self.wire.drop(entry.count, f"shutdown_qos{entry.qos}")
         return self.dropped - before
 
-    def take_all(self) -> list[BatchEntry]:
+    def take_all(self) -> list[Entry]:
         """Give up all that waits in memory or is unacknowledged, in order, but for what the far end has
         received."""
         entries = [*self.resumption.take_under_way(), *self.queue.take_all()]
@@ -440,7 +440,7 @@ class Sender(SpooledSender):
         if self.pressure.over(1):
             self.pressure.trim()
 
-    def _enqueue(self, entry: BatchEntry, source: Holdable | None) -> None:
+    def _enqueue(self, entry: Entry, source: Holdable | None) -> None:
         queue = self.queue
         if self.takes is not ALL:
             if self.takes is not KEPT:
@@ -485,7 +485,7 @@ class Sender(SpooledSender):
             packet_id, number = window.next_ids(room)
             for piece in wire.pieces(batch.part(first + sent, number)):
                 if wire.write_identified(piece, packet_id, receipt):
-                    window.add_batch(InflightBatch(piece, packet_id, receipt, priority))
+                    window.add_batch(Inflight(piece, packet_id, receipt, priority))
                     wire.count_sent(piece.count)
                     if min(piece.qos, wire.max_qos) == 2:
                         self.resumption.note_sent(receipt, piece.first_id, packet_id, piece.count)
@@ -493,7 +493,7 @@ class Sender(SpooledSender):
             sent += number
         return sent
 
-    def _transmit(self, entry: BatchEntry) -> int:
+    def _transmit(self, entry: Entry) -> int:
         """The same for what has waited; with what an earlier life has noted it is a single message."""
         note = self.resumption.noted(entry)
         if note is not None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ildm.core.spool import NEVER, Consumer, Delivery, Stored, Waiting
 from ildm.core.transfer.batch import Batch, batch_of
 from ildm.core.transfer.classes import LinkClasses, priority_of
-from ildm.core.transfer.queue import Backlog, BatchEntry
+from ildm.core.transfer.queue import Backlog, Entry
 from ildm.core.transfer.share import Share
 from ildm.mqtt import MqttError
 
@@ -131,7 +131,7 @@ class SpooledQueue:
                         self._near.append(entry)
         self._look_beyond()
 
-    def _entry(self, consumer: Consumer, stored: Stored) -> BatchEntry | None:
+    def _entry(self, consumer: Consumer, stored: Stored) -> Entry | None:
         record, first = stored.record, stored.first
         share = Share(self.custody, consumer, stored.lsn, record.identity, record.again, stored.note)
         frames = record.frames
@@ -146,7 +146,7 @@ class SpooledQueue:
             self.custody.unreadable(consumer, stored, error)
             consumer.free(stored.lsn, first, count)
             return None
-        return BatchEntry(batch, share, stored.priority)
+        return Entry(batch, share, stored.priority)
 
     def made(self, batch: Batch) -> Batch:
         """A batch of the spool as it waits here."""
@@ -190,19 +190,19 @@ class SpooledQueue:
         return self._near.messages > 0
 
     @property
-    def first(self) -> BatchEntry:
+    def first(self) -> Entry:
         return self._near.first
 
     def over(self, messages: float, size: float) -> bool:
         return self._near.over(messages, size)
 
-    def overtakes(self, entry: BatchEntry) -> bool:
+    def overtakes(self, entry: Entry) -> bool:
         return self._near.overtakes(entry)
 
-    def append(self, entry: BatchEntry) -> None:
+    def append(self, entry: Entry) -> None:
         self._near.append(entry)
 
-    def put_back(self, entries: Iterable[BatchEntry]) -> None:
+    def put_back(self, entries: Iterable[Entry]) -> None:
         self._near.put_back(entries)
 
     def remove(self, count: int) -> None:
@@ -210,17 +210,17 @@ class SpooledQueue:
         if self._beyond and self._near.unacknowledged_bytes < self.page // 2:
             self._read()
 
-    def trim(self, messages: int, size: int, lowest: bool = False) -> Iterator[tuple[BatchEntry, int]]:
+    def trim(self, messages: int, size: int, lowest: bool = False) -> Iterator[tuple[Entry, int]]:
         return self._near.trim(messages, size, lowest)
 
     def cut(self, messages: int, size: int) -> int:
         return self._near.cut(messages, size)
 
-    def take_all(self) -> list[BatchEntry]:
+    def take_all(self) -> list[Entry]:
         """Empty the queue but for what is beyond."""
         return self._near.take_all()
 
-    def take_loose(self) -> list[BatchEntry]:
+    def take_loose(self) -> list[Entry]:
         """Give up the messages without a share."""
         entries = self._near.take_all()
         for entry in entries:

@@ -8,7 +8,7 @@ from itertools import groupby
 from operator import itemgetter
 
 from ildm.core.transfer.batch import Batch
-from ildm.core.transfer.queue import BatchEntry
+from ildm.core.transfer.queue import Entry
 from ildm.core.transfer.receipt import Receipt
 from ildm.mqtt import LocalError
 
@@ -16,7 +16,7 @@ SCATTERED = 8
 """A batch with no more than one message in so many left unacknowledged is taken apart."""
 
 
-class InflightBatch:
+class Inflight:
     """A batch of QoS 1 or 2 of which some messages are without acknowledgement, kept by their identifiers.
 
     Args:
@@ -62,9 +62,9 @@ class InflightBatch:
         """The messages whose identifiers begin with ``first_id``."""
         return self.messages.part(first_id - self.first_id, count)
 
-    def entry(self, first_id: int, count: int) -> BatchEntry:
+    def entry(self, first_id: int, count: int) -> Entry:
         """The same as what may wait in a queue."""
-        return BatchEntry(self.part(first_id, count), self.receipt, self.priority)
+        return Entry(self.part(first_id, count), self.receipt, self.priority)
 
     def place_id(self, packet_id: int) -> int:
         """The identifier of a message for the receipt."""
@@ -97,7 +97,7 @@ class Window:
         self.bytes = 0
         self.last_id = 0
         """The identifier given last; they count up."""
-        self._items: dict[int, InflightBatch] = {}
+        self._items: dict[int, Inflight] = {}
         self._released: set[int] = set()
         self._reserved: set[int] = set()
 
@@ -121,10 +121,10 @@ class Window:
             return max(0, count)
         return max(0 if self._items else 1, min(count, batch.fitting(room, first)))
 
-    def get(self, packet_id: int) -> InflightBatch | None:
+    def get(self, packet_id: int) -> Inflight | None:
         return self._items.get(packet_id)
 
-    def add_batch(self, batch: InflightBatch) -> None:
+    def add_batch(self, batch: Inflight) -> None:
         if batch.left == 1:
             self._items[batch.first_id] = batch
         else:
@@ -146,7 +146,7 @@ class Window:
         items = self._items
         if isinstance(packet_ids, range):
             packet_ids = self._end_in_order(packet_ids)
-        batch: InflightBatch | None = None
+        batch: Inflight | None = None
         first = last = 0  # of the stretch of the batch
         for packet_id in packet_ids:
             item = items.get(packet_id)
@@ -187,7 +187,7 @@ class Window:
             first = stop
         return range(first, end)
 
-    def _done(self, batch: InflightBatch, first: int, last: int) -> None:
+    def _done(self, batch: Inflight, first: int, last: int) -> None:
         """A stretch of a batch is no longer among the items."""
         count = last + 1 - first
         batch.left -= count
@@ -216,15 +216,15 @@ class Window:
         """A message counts as not released: the far end has forgotten the session."""
         self._released.discard(packet_id)
 
-    def _take_apart(self, batch: InflightBatch) -> None:
+    def _take_apart(self, batch: Inflight) -> None:
         """Keep what is left of a batch on its own, once that is little."""
         if batch.scattered:
             for packet_id in batch.ids:
                 if self._items.get(packet_id) is batch:
                     part = batch.part(packet_id, 1)
-                    self._items[packet_id] = InflightBatch(part, packet_id, batch.receipt, batch.priority)
+                    self._items[packet_id] = Inflight(part, packet_id, batch.receipt, batch.priority)
 
-    def take_all(self) -> list[tuple[InflightBatch, int, int, bool]]:
+    def take_all(self) -> list[tuple[Inflight, int, int, bool]]:
         """Empty the window; answers what was under way as :meth:`stretches`."""
         found = self.stretches()
         self._items = {}
@@ -232,16 +232,16 @@ class Window:
         self.bytes = 0
         return found
 
-    def stretches(self) -> list[tuple[InflightBatch, int, int, bool]]:
+    def stretches(self) -> list[tuple[Inflight, int, int, bool]]:
         """What is under way, in order: each message or what is left of a batch without a gap, its first
         identifier, the number of messages, and whether they are released."""
-        found: list[tuple[InflightBatch, int, int, bool]] = []
+        found: list[tuple[Inflight, int, int, bool]] = []
         for item, group in groupby(self._items.items(), itemgetter(1)):
             for released, part in groupby([i for i, _ in group], self.is_released):
                 found += [(item, first_id, count, released) for first_id, count in consecutive(list(part))]
         return found
 
-    def entries(self) -> list[BatchEntry]:
+    def entries(self) -> list[Entry]:
         """What is under way and was not released, in order; it stays in the window."""
         return [
             item.entry(first_id, count)

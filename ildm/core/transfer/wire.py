@@ -10,9 +10,9 @@ from ildm.core.transfer.batch import Batch, without_retain
 from ildm.core.transfer.disk_gate import DiskGate, Gated
 from ildm.core.transfer.message_ids import SentIds
 from ildm.core.transfer.pacer import Pacer
-from ildm.core.transfer.queue import BatchEntry
+from ildm.core.transfer.queue import Entry
 from ildm.core.transfer.share import Share
-from ildm.core.transfer.window import InflightBatch
+from ildm.core.transfer.window import Inflight
 from ildm.mqtt import Property, Version
 
 if TYPE_CHECKING:
@@ -305,13 +305,13 @@ class Wire(Gated):
                 passing = passing.changed(frame, len(frame))
         return passing
 
-    def write_again(self, entry: BatchEntry, packet_id: int, dup: bool = True) -> InflightBatch | None:
+    def write_again(self, entry: Entry, packet_id: int, dup: bool = True) -> Inflight | None:
         """Write a message, or a batch that :meth:`pieces` does not divide, that was under way before; answers
         what is under way now, None: it was dropped for good."""
         batch = entry.batch
         if not self.write_identified(batch, packet_id, entry.receipt, dup):
             return None
-        return InflightBatch(batch, packet_id, entry.receipt, entry.priority)
+        return Inflight(batch, packet_id, entry.receipt, entry.priority)
 
     def write_qos_0(self, batch: Batch) -> None:
         """Write a batch of QoS 0, but for what is too large or may not pass."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ildm.core.frames import frames_to_v311, frames_topic, id_offset, publish_run, run_to_v5
 from ildm.core.transfer.batch import Batch, batch_of
-from ildm.core.transfer.queue import BatchEntry
+from ildm.core.transfer.queue import Entry
 from ildm.mqtt import (
     MalformedPacket,
     Properties,
@@ -250,7 +250,7 @@ def test_topics_of_equal_length_are_no_one_topic() -> None:
 @given(MESSAGES, st.data())
 def test_what_waits_leaves_from_either_end(messages: list[tuple[str, int]], data: st.DataObject) -> None:
     batch, frames = made(messages)
-    entry: Any = BatchEntry(batch)
+    entry: Any = Entry(batch)
     while True:
         assert entry.batch.frames == b"".join(frames)
         assert (entry.count, entry.size) == (len(frames), len(b"".join(frames)))

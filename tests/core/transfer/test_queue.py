@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ildm.core.transfer.batch import batch_of, single
 from ildm.core.transfer.inbound import Inbound, NeighborReceipt
-from ildm.core.transfer.queue import Backlog, BatchEntry
+from ildm.core.transfer.queue import Backlog, Entry
 from ildm.mqtt import Publish, Version
 from tests.support.examples import examples
 
@@ -65,27 +65,27 @@ class Pair:
         self.model = Model()
         self.inbound = Inbound(1000, 1 << 20, lambda data: None)
         self.inbound.take(65_535, 1, dup=False, size=1 << 20)  # never settled: the others were not taken
-        self.entries: dict[int, BatchEntry] = {}
+        self.entries: dict[int, Entry] = {}
         self.count = 0
         self.front = 0
 
     def make(
         self, priority: int, kind: str, count: int, unacknowledged: bool, place: int
-    ) -> tuple[BatchEntry, list[Item]]:
+    ) -> tuple[Entry, list[Item]]:
         first = self.count
         self.count += count
         receipt = NeighborReceipt(self.inbound) if unacknowledged else None
         if kind == "one":
             message = Publish(topic="t", payload=b"%05d" % first, qos=1, packet_id=1)
-            entry = BatchEntry(single(message, 1), receipt, priority)
+            entry = Entry(single(message, 1), receipt, priority)
             self.count = first + 1
             count = 1
         elif kind == "run":
             frames = b"".join(frame(first + i, 1) for i in range(count))
-            entry = BatchEntry(batch_of(frames, count), receipt, priority)
+            entry = Entry(batch_of(frames, count), receipt, priority)
         else:
             frames = b"".join(frame(first + i, 0) for i in range(count))
-            entry = BatchEntry(batch_of(frames, count), None, priority)
+            entry = Entry(batch_of(frames, count), None, priority)
             unacknowledged = False
         self.entries[first] = entry
         qos = 0 if kind == "frames" else 1
@@ -165,7 +165,7 @@ def frame(number: int, qos: int) -> bytes:
     return message.encode(Version.V5)
 
 
-def numbers(entry: BatchEntry) -> list[int]:
+def numbers(entry: Entry) -> list[int]:
     batch = entry.batch
     return [int(batch.part(place, 1).frames[-5:]) for place in range(batch.count)]
 
@@ -216,7 +216,7 @@ def test_what_is_cut_is_what_came_last(entries: list[Any], messages: int, size: 
 def test_what_is_cut_is_kept_nowhere() -> None:
     """Else many entries of which little is left would have far more than the queue counts."""
     backlog = Backlog()
-    backlog.append(BatchEntry(batch_of(b"".join(frame(i, 0) for i in range(100)), 100)))
+    backlog.append(Entry(batch_of(b"".join(frame(i, 0) for i in range(100)), 100)))
     assert backlog.cut(1, 1 << 20) == 99
     (entry,) = backlog.take_all()
     assert len(entry.whole.frames) == entry.size
@@ -248,9 +248,7 @@ def test_what_nobody_waits_for_any_longer_keeps_its_place(entries: list[Any]) ->
 
 def test_only_what_has_something_to_overtake_does() -> None:
     backlog = Backlog()
-    entries = [
-        BatchEntry(batch_of(frame(i, 0), 1), None, priority) for i, priority in enumerate((0, 5, 5, 0, 7))
-    ]
+    entries = [Entry(batch_of(frame(i, 0), 1), None, priority) for i, priority in enumerate((0, 5, 5, 0, 7))]
     found = []
     for entry in entries:
         backlog.append(entry)

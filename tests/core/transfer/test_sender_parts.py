@@ -11,9 +11,9 @@ from ildm.core.transfer.allowance import Allowance
 from ildm.core.transfer.back_pressure import HARD_LIMIT, BackPressure, QueueLimits
 from ildm.core.transfer.batch import single
 from ildm.core.transfer.poison_isolation import PoisonIsolation
-from ildm.core.transfer.queue import Backlog, BatchEntry
+from ildm.core.transfer.queue import Backlog, Entry
 from ildm.core.transfer.resumption import Resumption
-from ildm.core.transfer.window import InflightBatch, Window
+from ildm.core.transfer.window import Inflight, Window
 from ildm.core.transfer.wire import Wire
 from ildm.mqtt import Publish, PubRel, Version
 from ildm.testing.virtual.driver import WorldDriver
@@ -23,8 +23,8 @@ from tests.support.senders import Sink, Source
 SMALL = QueueLimits(messages=4, bytes=1 << 20, overflow="block")
 
 
-def entry(name: str, qos: int = 1, retain: bool = False) -> BatchEntry:
-    return BatchEntry(single(Publish(topic=name, qos=qos, retain=retain, packet_id=7), qos))
+def entry(name: str, qos: int = 1, retain: bool = False) -> Entry:
+    return Entry(single(Publish(topic=name, qos=qos, retain=retain, packet_id=7), qos))
 
 
 class Parts:
@@ -56,7 +56,7 @@ class Parts:
 
     def under_way(self, *names: str, qos: int = 1) -> None:
         for packet_id, name in enumerate(names, 1):
-            self.window.add_batch(InflightBatch(entry(name, qos).batch, packet_id))
+            self.window.add_batch(Inflight(entry(name, qos).batch, packet_id))
 
     def written(self) -> list[Any]:
         """Packets, since the last connection was made."""

@@ -10,8 +10,8 @@ from ildm.core.link.interest import ReceivedInterest
 from ildm.core.local.unanswered import Unanswered
 from ildm.core.transfer.batch import Batch
 from ildm.core.transfer.inbound import Inbound
-from ildm.core.transfer.queue import Backlog, BatchEntry
-from ildm.core.transfer.window import InflightBatch, Window
+from ildm.core.transfer.queue import Backlog, Entry
+from ildm.core.transfer.window import Inflight, Window
 from ildm.mqtt import Publish, Version
 
 FRAMES = b"".join(
@@ -23,8 +23,8 @@ BATCH = Batch(FRAMES, 3, SIZE)
 
 def window() -> Window:
     made = Window(10)
-    made.add_batch(InflightBatch(BATCH, 1))
-    made.add_batch(InflightBatch(BATCH.part(0, 1), 4))
+    made.add_batch(Inflight(BATCH, 1))
+    made.add_batch(Inflight(BATCH.part(0, 1), 4))
     return made
 
 
@@ -44,7 +44,7 @@ def inbound() -> Inbound:
 
 def queue() -> Backlog:
     made = Backlog()
-    made.append(BatchEntry(BATCH))
+    made.append(Entry(BATCH))
     return made
 
 
@@ -61,7 +61,7 @@ def test_a_window_that_counts_wrong_is_found() -> None:
 def test_a_batch_that_counts_wrong_is_found() -> None:
     made = window()
     run = made.get(1)
-    assert isinstance(run, InflightBatch)
+    assert isinstance(run, Inflight)
     run.left -= 1
     with pytest.raises(AssertionError, match="a batch with 3 messages left counts 2"):
         made.check()

@@ -12,8 +12,8 @@ from random import Random
 
 from ildm.core.transfer.batch import Batch, batch_of, may_join
 from ildm.core.transfer.inbound import Inbound
-from ildm.core.transfer.queue import Backlog, BatchEntry
-from ildm.core.transfer.window import InflightBatch, Window
+from ildm.core.transfer.queue import Backlog, Entry
+from ildm.core.transfer.window import Inflight, Window
 from ildm.mqtt import MqttError, PubAck, Publish, PubRec, Version, decode
 from tests.fuzz.engine import Known
 from tests.fuzz.streams import split
@@ -132,7 +132,7 @@ def check_window(batch: Batch, frames: list[bytes], chance: Random) -> None:
     place = 0
     while place < len(frames):
         count = chance.randint(1, len(frames) - place)
-        window.add_batch(InflightBatch(batch.part(place, count), first_id + place, inbound.receipt))
+        window.add_batch(Inflight(batch.part(place, count), first_id + place, inbound.receipt))
         place += count
     ids = list(range(first_id, first_id + len(frames)))
     if chance.random() < 0.5:
@@ -152,7 +152,7 @@ def check_window(batch: Batch, frames: list[bytes], chance: Random) -> None:
         left = [
             item.part(begin, number).frames
             for item, begin, number, released in window.stretches()
-            if isinstance(item, InflightBatch) and not released
+            if isinstance(item, Inflight) and not released
         ]
         answered = [frames[(answer[2] << 8 | answer[3]) - 1] for answer in split(b"".join(answers))]
         assert sorted(split(b"".join(left)) + answered) == sorted(frames)
@@ -163,7 +163,7 @@ def check_window(batch: Batch, frames: list[bytes], chance: Random) -> None:
 def check_queue(batch: Batch, frames: list[bytes], chance: Random) -> None:
     """What leaves a queue at one end, and is cut off at the other, is what was asked for."""
     queue, left = Backlog(), list(frames)
-    queue.append(BatchEntry(batch))
+    queue.append(Entry(batch))
     while len(left) > 1:
         count = chance.randint(1, len(left) - 1)
         if chance.random() < 0.5:
@@ -173,9 +173,9 @@ def check_queue(batch: Batch, frames: list[bytes], chance: Random) -> None:
             assert queue.cut(len(left) - count, 1 << 62) == count
             del left[len(left) - count :]
         entry = queue.first
-        assert isinstance(entry, BatchEntry)
+        assert isinstance(entry, Entry)
         assert split(entry.batch.frames) == left
-        runs = [run.batch.frames for run in entry.runs() if isinstance(run, BatchEntry)]
+        runs = [run.batch.frames for run in entry.runs() if isinstance(run, Entry)]
         assert b"".join(runs) == b"".join(left)
         queue.check()
     queue.remove(1)
