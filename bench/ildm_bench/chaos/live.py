@@ -12,6 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from ildm.config import LinkConfig
 from ildm.testing.live.brokers import broker_class
 from ildm.testing.live.ports import LOOPBACK
 from ildm_bench.chaos.client import Teller
@@ -34,13 +35,22 @@ QUIET_OF_BRIDGES = 20.0
 """The same where there are no nodes to ask: a bridge misses its neighbour after 1.5 times its keep alive
 of 5 s, and then dials again."""
 PATIENCE = 45.0
-"""Seconds until a run that does not come to rest is given up."""
+"""Seconds until a run that does not come to rest is given up, where links have no rate."""
 CARRIED = frozenset({"kill", "pause", "descriptors"})
 """Faults of nodes that can befall any process."""
 READING = 1.0
 """Seconds without a retained message after which there are no more."""
 EVERYTHING = "t/#", "u/#", "r/#"
 """Filters of all topics that schedules use."""
+
+
+def patience(schedule: Schedule) -> float:
+    """Seconds until a run is given up: a link may need that long for all that is published."""
+    rate = LinkConfig.model_validate(schedule.setting.options.get("link", {})).rate
+    rates = [each for each in (rate.out, rate.in_) if each is not None]
+    published = [each for each in schedule.operations if each.do == "publish"]
+    size = sum(size for each in published for _, size in each.messages())
+    return PATIENCE + (size / min(rates) if rates else 0.0)
 
 
 @dataclass
@@ -223,7 +233,7 @@ class _Live:
         for client in self.clients.values():
             if not client.spec.clean or client.core.unacknowledged:
                 client.connect()
-        give_up = self.recorder.clock() + PATIENCE
+        give_up = self.recorder.clock() + patience(self.schedule)
         while not (await self._is_quiet()):
             if self.recorder.clock() > give_up:
                 return False
@@ -273,7 +283,7 @@ class _Live:
                 await each.close()
 
     async def _until_read(self, readers: Sequence[LiveClient]) -> None:
-        give_up = self.recorder.clock() + PATIENCE
+        give_up = self.recorder.clock() + patience(self.schedule)
         asked = self.recorder.clock()
         while self.recorder.clock() < give_up:
             if any(reader.core.waiting for reader in readers):

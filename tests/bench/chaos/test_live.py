@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ildm_bench.chaos.drawing import Scale, draw, draw_setting
+from ildm_bench.chaos.live import PATIENCE, patience
 from ildm_bench.chaos.live_runs import Finished, LiveRuns, Planned
 from tests.support.brokers import require_broker
 
@@ -37,6 +39,15 @@ def test_nothing_is_lost(tmp_path: Path, fault: str) -> None:
     assert finished.kept is None
     assert (tmp_path / f"history-{fault}.parquet").exists()
     assert not (tmp_path / "work" / fault).exists()
+
+
+def test_a_run_over_slow_links_may_last_as_long_as_they_need() -> None:
+    setting = replace(draw_setting(3, "sf"), options={"link": {"rate": {"in": 1000, "out": 4000}}})
+    schedule = draw(3, "sf", fault="cut", scale=SHORT, setting=setting)
+    published = [each for each in schedule.operations if each.do == "publish"]
+    size = sum(size for each in published for _, size in each.messages())
+    assert patience(schedule) == PATIENCE + size / 1000
+    assert patience(replace(schedule, setting=replace(setting, options={}))) == PATIENCE
 
 
 def test_bridges_run_and_are_checked_by_the_same_rules(tmp_path: Path) -> None:
