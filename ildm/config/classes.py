@@ -8,8 +8,8 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from ildm.config.errors import ConfigError
 from ildm.config.section import Seconds, Section
+from ildm.config.topics import check_crossing, check_filters
 from ildm.core.transfer.classes import HIGHEST_PRIORITY, LOWEST_PRIORITY, MOST
-from ildm.mqtt import MqttError, split_shared, validate_topic_filter
 
 if TYPE_CHECKING:
     from ildm.config.link import LinkConfig
@@ -35,17 +35,8 @@ class LinkClass(Section):
     @field_validator("topics")
     @classmethod
     def _filters(cls, filters: list[str]) -> list[str]:
-        if not filters:
-            raise ValueError("expected at least one topic filter")
-        for topic_filter in filters:
-            try:
-                validate_topic_filter(topic_filter)
-            except MqttError as error:
-                raise ValueError(f"{topic_filter!r} is no topic filter: {error}") from None
-            if split_shared(topic_filter)[0] is not None:
-                raise ValueError(f"{topic_filter!r}: a shared subscription matches no topic")
-            if topic_filter.startswith("$"):
-                raise ValueError(f"{topic_filter!r}: topics that begin with $ do not cross")
+        check_filters(filters)
+        check_crossing(filters)
         return filters
 
     @model_validator(mode="after")

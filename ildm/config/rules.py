@@ -19,9 +19,10 @@ from ildm.config.classes import LinkClassList
 from ildm.config.errors import ConfigError
 from ildm.config.rate import RateConfig
 from ildm.config.section import Section
+from ildm.config.topics import check_crossing, check_filters
 from ildm.config.transports import Fingerprint, LinkAddress
 from ildm.core.transfer.rules import MAX_FILTERS, MAX_PREFIX, MAX_RULES, flaw
-from ildm.mqtt import MqttError, split_shared, validate_topic_filter, validate_topic_name
+from ildm.mqtt import MqttError, validate_topic_name
 
 if TYPE_CHECKING:
     from ildm.config.link import LinkConfig
@@ -38,15 +39,8 @@ class FilterRule(Section):
     @field_validator("allow", "deny")
     @classmethod
     def _filters(cls, filters: list[str] | None) -> list[str] | None:
-        for topic_filter in filters or ():
-            try:
-                validate_topic_filter(cls.example(topic_filter))
-            except MqttError as error:
-                raise ValueError(f"{topic_filter!r} is no topic filter: {error}") from None
-            if split_shared(topic_filter)[0] is not None:
-                raise ValueError(f"{topic_filter!r}: a shared subscription matches no topic")
-        if filters is not None and not filters:
-            raise ValueError("expected at least one topic filter")
+        if filters is not None:
+            check_filters(filters, cls.example)
         return filters
 
     @model_validator(mode="after")
@@ -80,9 +74,7 @@ class CrossingRule(FilterRule):
     @field_validator("allow", "deny")
     @classmethod
     def _crossing(cls, filters: list[str] | None) -> list[str] | None:
-        found = next((each for each in filters or () if each.startswith("$")), None)
-        if found is not None:
-            raise ValueError(f"{found!r}: topics that begin with $ do not cross")
+        check_crossing(filters or ())
         return filters
 
     @model_validator(mode="after")

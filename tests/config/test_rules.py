@@ -11,17 +11,8 @@ from pydantic import ValidationError
 
 from ildm.config import Config, ConfigError, parse_config
 from ildm.core.plugin.loading import check_reachable, load_plugins
+from tests.config.sections import said
 from tests.plugins.commands import ildm
-
-
-def said(link: dict[str, Any], algorithm: str = "sf") -> str:
-    """What is wrong with the section; empty: nothing."""
-    try:
-        config = parse_config({"algorithm": algorithm, "link": link}, "c.yaml", Path())
-        check_reachable(config, load_plugins(config))
-    except ConfigError as error:
-        return str(error)
-    return ""
 
 
 @pytest.mark.parametrize(
