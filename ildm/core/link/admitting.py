@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ildm.core.frames import frames_to_qos_0, has_properties
-from ildm.core.transfer.batch import Batch
+from ildm.core.frames import frames_to_qos_0
+from ildm.core.transfer.batch import Batch, with_answer
 from ildm.core.transfer.identity import UNKNOWN, Origin
 from ildm.mqtt import Property, Publish, Version
 
@@ -44,8 +44,8 @@ class Admitting:
             self._denied(count)
             return
         way, frames, size = found
-        if count == 1 and has_properties(frames):
-            frames = self._answered_here(frames)
+        if count == 1:
+            frames = with_answer(Batch(frames, 1, size), self.rules.answer_local).frames
             size = len(frames)
         if inbound is None or way.qos:
             self._arrived(way.topic, frames, size, inbound, origin)
@@ -53,15 +53,6 @@ class Admitting:
         frames, size = frames_to_qos_0(frames, size)
         for first, number in self._new(origin, count):
             self._arrived(way.topic, frames[first * size : (first + number) * size], size, None, UNKNOWN)
-
-    def _answered_here(self, frame: bytes) -> bytes:
-        """A message whose response topic has its local name."""
-        message = Batch(frame, 1, len(frame)).message
-        answer = message.properties.get(Property.RESPONSE_TOPIC)
-        if not isinstance(answer, str) or self.rules.answer_local(answer) == answer:
-            return frame
-        message.properties[Property.RESPONSE_TOPIC] = self.rules.answer_local(answer)
-        return message.encode(Version.V5)
 
     def _arrived(
         self, topic: bytes, frames: bytes, size: int, inbound: Inbound | None, origin: Origin

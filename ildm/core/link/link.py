@@ -88,7 +88,7 @@ class NeighborLink(Stateful):
     answering: bool
     """It is to be said that what was received is known behind this node, too."""
     lost: Callable[[str], None] | None
-    """Told of each single message that a queue has thrown away for want of room."""
+    """Told of the topic of each retained message that a queue has thrown away for want of room."""
     joined_at: float
     """When it has last begun to carry messages (monotonic time)."""
     held_at: float

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ildm.core.frames import (
@@ -15,6 +15,7 @@ from ildm.core.frames import (
     RETAIN,
     frames_to_qos_0,
     frames_topic,
+    has_properties,
     id_offset,
     packet_ids,
     publish_run,
@@ -328,6 +329,19 @@ def single(message: Publish, qos: int, expires_at: float | None = None) -> Batch
         properties=properties,
     ).encode(Version.V5)
     return Batch(frame, 1, len(frame), expires_at)
+
+
+def with_answer(batch: Batch, rename: Callable[[str], str]) -> Batch:
+    """A single message with another name for its response topic, if it has one."""
+    if not has_properties(batch.frames):
+        return batch
+    message = batch.message
+    answer = message.properties.get(Property.RESPONSE_TOPIC)
+    if not isinstance(answer, str) or rename(answer) == answer:
+        return batch
+    message.properties[Property.RESPONSE_TOPIC] = rename(answer)
+    frame = message.encode(Version.V5)
+    return batch.changed(frame, len(frame))
 
 
 def without_retain(frame: bytes) -> bytes:

@@ -221,7 +221,7 @@ class Side:
         return found[0] if len(found) == 1 else None
 
     def run(self, topic: bytes, frames: bytes, size: int) -> tuple[RuleVerdict, bytes, int] | None:
-        """A run of MQTT 5 frames without properties as it goes on, with the size of one; None: denied."""
+        """A run of MQTT 5 frames as it goes on, with the size of one; None: denied."""
         way = self.decide(topic, len(frames) // size)
         if way is None:
             return None

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ildm.core.frames import frames_to_v311, frames_topic, has_properties
-from ildm.core.transfer.batch import Batch, without_retain
+from ildm.core.frames import frames_to_v311, frames_topic
+from ildm.core.transfer.batch import Batch, with_answer, without_retain
 from ildm.core.transfer.disk_gate import DiskGate, Gated
 from ildm.core.transfer.message_ids import SentIds
 from ildm.core.transfer.pacer import Pacer
 from ildm.core.transfer.queue import Entry
 from ildm.core.transfer.share import Share
 from ildm.core.transfer.window import Inflight
-from ildm.mqtt import Property, Version
+from ildm.mqtt import Version
 
 if TYPE_CHECKING:
     from ildm.api import Timer
@@ -296,13 +296,8 @@ class Wire(Gated):
         if not self.retain_available and passing.retain:
             self.counters[f"{self.name}_retain_dropped"] += 1
             passing = passing.changed(without_retain(passing.frames), passing.size)
-        if self.rules is not None and has_properties(passing.frames):
-            message = passing.message
-            answer = message.properties.get(Property.RESPONSE_TOPIC)
-            if isinstance(answer, str) and self.rules.answer_wire(answer) != answer:
-                message.properties[Property.RESPONSE_TOPIC] = self.rules.answer_wire(answer)
-                frame = message.encode(Version.V5)
-                passing = passing.changed(frame, len(frame))
+        if self.rules is not None:
+            passing = with_answer(passing, self.rules.answer_wire)
         return passing
 
     def write_again(self, entry: Entry, packet_id: int, dup: bool = True) -> Inflight | None:
