@@ -8,6 +8,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,7 @@ from tests.skew.releases import RELEASE, THIS, Release, SkewSite, unpacked
 from tests.support.brokers import Fleet
 
 NAMES = ("a", "b", "c")
+NEXT_TO = {"a": {"b"}, "b": {"a", "c"}, "c": {"b"}}
 ORDER = ("a", "c", "b")
 """In which sites are upgraded: the one in the middle is at last an older one between two newer ones."""
 LEAST = 25
@@ -145,17 +147,19 @@ async def further(locals_: list[Local]) -> None:
 
 
 async def linked(sites: dict[str, SkewSite]) -> None:
-    """Neighbours have a link that is part of the cooperation."""
+    """Both ends of each link say that it is part of the cooperation."""
 
     async def all_of_them() -> None:
-        while True:
-            rows = [row for site in sites.values() for row in await site.neighbors()]
-            pairs = {row["node_id"] for row in rows if row["state"] == "active"}
-            if pairs >= {"a", "b", "c"}:
-                return
-            await asyncio.sleep(0.05)
+        for name, site in sites.items():
+            while not NEXT_TO[name] <= (await active(site)).keys():
+                await asyncio.sleep(0.05)
 
     await within(all_of_them(), "links")
+
+
+async def active(site: SkewSite) -> dict[str, dict[str, Any]]:
+    """Neighbours by node id, those alone that a link of this site is active to."""
+    return {row["node_id"]: row for row in await site.neighbors() if row["state"] == "active"}
 
 
 async def all_know_all(locals_: list[Local]) -> None:
@@ -192,8 +196,8 @@ async def test_sites_are_upgraded_amid_traffic_and_one_goes_back(
         await clients[name].arrive()
         await linked(sites)
         older = ORDER[ORDER.index(name) + 1 :]
-        for row in await sites[name].neighbors():
-            spoken = (None, 2) if row["node_id"] in older else (THIS.version, PROTOCOLS.high)
+        for other, row in (await active(sites[name])).items():
+            spoken = (None, 2) if other in older else (THIS.version, PROTOCOLS.high)
             assert (row["release"], row["protocol"]) == spoken
         for proxy in proxies:
             proxy.cut()
