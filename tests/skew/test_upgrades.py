@@ -151,7 +151,7 @@ async def linked(sites: dict[str, SkewSite]) -> None:
 
     async def all_of_them() -> None:
         for name, site in sites.items():
-            while not NEXT_TO[name] <= (await active(site)).keys():
+            while not NEXT_TO[name] <= (await active(site)).keys():  # noqa: ASYNC110 - another process tells
                 await asyncio.sleep(0.05)
 
     await within(all_of_them(), "links")
