@@ -58,6 +58,10 @@ class Driver(Protocol):
     def now(self) -> float:
         """Monotonic time in seconds."""
 
+    def precise(self) -> float:
+        """Monotonic time in seconds, for short times that are measured. :meth:`now` may be that of the event
+        loop: whole milliseconds, and the same throughout an iteration."""
+
     def wall(self) -> float:
         """Unix time in seconds, for what outlives the process."""
 

@@ -38,6 +38,9 @@ class _IdleDriver:
     def now(self) -> float:
         return 0.0
 
+    def precise(self) -> float:
+        return 0.0
+
     def wall(self) -> float:
         return 0.0
 

@@ -133,6 +133,7 @@ class AsyncioDriver:
         self.in_turn = (self._dialing.turns or Turns(loop.call_soon, Counters())).wait
         self.call_later = TimerQueue(loop.time, loop.call_later).call_later
         self.now = loop.time
+        self.precise = time.perf_counter
         self.wall = time.time
         self.token = secrets.token_bytes
 

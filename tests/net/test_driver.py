@@ -8,6 +8,7 @@ import socket
 from typing import Any
 
 import pytest
+import uvloop
 
 from ildm.api import Unreachable
 from ildm.config import Address
@@ -179,3 +180,17 @@ async def test_the_end_of_a_driver_ends_its_dials_before_it_returns(monkeypatch:
         driver.dial(Address("127.0.0.1", 1885), Dialed(), 1000)  # type: ignore[arg-type]
     await driver.close()
     assert ended == ["cleaned up"] * 3
+
+
+def test_what_is_measured_within_an_iteration_of_the_loop_takes_time() -> None:
+    """The time of uvloop stands still meanwhile, and has whole milliseconds."""
+
+    async def measured() -> float:
+        driver = AsyncioDriver(asyncio.get_running_loop())
+        begun = driver.precise()
+        sum(range(100))
+        taken = driver.precise() - begun
+        await driver.close()
+        return taken
+
+    assert uvloop.run(measured()) > 0

@@ -663,7 +663,7 @@ class LinkSession(BaseSession):
                 self.driver.call_soon(sender.wire.flush)  # the neighbour measures
             case PingResp():
                 if self.index == 0:
-                    link.round_trip.answered(self.driver.now())
+                    link.round_trip.answered(self.driver.precise())
                     self.cooperation.budgets.measured(link)
                     self.cooperation.membership.measured(link)
             case Disconnect():
@@ -717,7 +717,7 @@ class LinkSession(BaseSession):
         if self.index == 0:
             unsent = 0 if self.transport is None else self.transport.get_write_buffer_size()
             idle = wire.idle and wire.writable and not (unsent or self.sender.queued_messages)
-            self.link.round_trip.asked(self.driver.now(), idle)
+            self.link.round_trip.asked(self.driver.precise(), idle)
         wire.write(PingReq().encode(Version.V5))
         # A delay of this node is no part of the round trip. Not at once: the session may end by that.
         self.driver.call_soon(wire.flush)

@@ -76,7 +76,7 @@ class BrokerSession(BaseSession):
         self.version = client.version
         self._passed = 0
         self._connect = connect
-        self._asked_at = parts.driver.now()
+        self._asked_at = parts.driver.precise()
         self._accepted = self._admitted = False
         self._connack: bytes | None = None  # until what it tells is durable
         self._held = b""
@@ -102,7 +102,7 @@ class BrokerSession(BaseSession):
             self.abort()
             return
         self.parts.reach.found(None)
-        now = self.driver.now()
+        now = self.driver.precise()
         self.parts.timings.connect.observe(now - self._asked_at)
         self._asked_at = now
         connect, self._connect = self._connect, b""
@@ -194,7 +194,7 @@ class BrokerSession(BaseSession):
                 return
             frame, self._held = self._held[:length], self._held[length:]
             if frame[0] >> 4 == members.CONNACK:
-                self.parts.timings.connack.observe(self.driver.now() - self._asked_at)
+                self.parts.timings.connack.observe(self.driver.precise() - self._asked_at)
             if frame[0] >> 4 == members.CONNACK and connack_code(frame) == 0:
                 if not self._admit(frame):
                     return

@@ -23,6 +23,9 @@ class WorldDriver(Process):
     def now(self) -> float:
         return self.world.time
 
+    def precise(self) -> float:
+        return self.world.time
+
     def wall(self) -> float:
         return 1_700_000_000.0 + self.world.time + self.clock
 
