@@ -71,6 +71,7 @@ def _facts(config: Config) -> dict[str, Any]:
         "algorithm": config.algorithm.name if config.algorithm else None,
         "filters": [choice.name for choice in config.filters],
         "neighbors": [str(address) for address in config.link.addresses],
+        "discover": [str(question) for question in config.link.discover],
         "state_dir": str(config.state_dir),
     }
 
@@ -85,6 +86,8 @@ def lines(config: Config) -> Iterator[str]:
     if config.algorithm:
         yield f"neighbours at  {config.link.listen or 'none'}"
         yield f"neighbours     {', '.join(map(str, config.link.addresses)) or 'none'}"
+        if config.link.discover:
+            yield f"discovered by  {', '.join(map(str, config.link.discover))}"
     yield f"state          {config.state_dir}"
     yield f"code           {compiled.form()}"
 

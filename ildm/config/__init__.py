@@ -8,7 +8,7 @@ from ildm.config.broker import BrokerConfig
 from ildm.config.classes import LinkClass, refuse_classes
 from ildm.config.errors import ConfigError, unknown_or
 from ildm.config.limits import LimitsConfig
-from ildm.config.link import LinkConfig, advertised_address, required_address
+from ildm.config.link import LinkConfig, LookupConfig, advertised_address, required_address
 from ildm.config.loading import load_config, parse_config
 from ildm.config.node import Config, PluginChoice
 from ildm.config.rules import (
@@ -40,6 +40,7 @@ __all__ = [
     "LinkTls",
     "ListenerConfig",
     "LogConfig",
+    "LookupConfig",
     "MetricsConfig",
     "NeighborConfig",
     "PluginChoice",

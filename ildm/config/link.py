@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -43,6 +44,33 @@ class FeaturesConfig(Section):
         return disabled
 
 
+class LookupConfig(Section):
+    """What DNS is asked for addresses of neighbours."""
+
+    host: Annotated[str, Field(min_length=1, max_length=253)] | None = None
+    """Name with an address for each neighbour, as of a headless service; with ``port``."""
+    port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    """Of ``link.listen`` at all of them."""
+    srv: Annotated[str, Field(min_length=1, max_length=253)] | None = None
+    """Name of SRV records, which have a host and a port each; needs ``ildm[discover]``."""
+
+    def __str__(self) -> str:
+        return f"SRV {self.srv}" if self.host is None else str(Address(self.host, self.port or 0))
+
+    @field_validator("srv")
+    @classmethod
+    def _installed(cls, srv: str | None) -> str | None:
+        if srv is not None and find_spec("dns") is None:
+            raise ValueError("the package dnspython is not installed: pip install 'ildm[discover]'")
+        return srv
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> LookupConfig:
+        if (self.host is None) is not (self.port is None) or (self.host is None) is (self.srv is None):
+            raise ValueError("give either host and port, or srv")
+        return self
+
+
 NOTHING = TopicRule(deny=["#"])
 
 
@@ -56,6 +84,11 @@ class LinkConfig(Section):
     neighbors: list[DialedNeighbor] = []
     """Neighbours to join, each by its ``link.listen``. One side naming the other is enough. An entry is an
     address, or has these keys."""
+    discover: Annotated[list[LookupConfig], Field(max_length=16)] = []
+    """What DNS is asked for further neighbours; those it names are joined as those of ``neighbors``, by mqtts
+    if there is ``tls``. An entry has ``host`` and ``port``, or ``srv``."""
+    discover_interval: Annotated[float, IN_SECONDS, Field(ge=1, le=86_400)] = 30.0
+    """Seconds from one question to the next, give or take a fifth."""
     rules: TopicRules | None = None
     """What may cross: the first rule that matches decides, the rest is denied; empty: everything may. null:
     everything, too, but nothing if single neighbours have rules of their own, here or at ``neighbors``."""
@@ -274,6 +307,8 @@ class LinkConfig(Section):
                 "(or allow_without_secret: true)"
                 + ("; secret_file names no file" if "secret_file" in self.model_fields_set else "")
             )
+        if self.discover and self.secret is None and self.secret_file is None and self.tls is None:
+            raise ValueError("discover needs secret or secret_file, or tls, as DNS proves nothing")
         dialed = [("listen", self.listen), ("advertise", self.advertise)]
         dialed += [("neighbors", address) for address in self.addresses]
         for key, address in dialed:

@@ -90,6 +90,8 @@ class Config(Section):
     def _links_need_an_algorithm(self) -> Config:
         if self.algorithm is None and self.link.neighbors:
             raise ValueError("link.neighbors is without effect unless algorithm names one, such as sf")
+        if self.algorithm is None and self.link.discover:
+            raise ValueError("link.discover is without effect unless algorithm names one, such as sf")
         return self
 
     @model_validator(mode="after")

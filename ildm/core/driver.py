@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from ildm.api import Timer
-    from ildm.config import Address
+    from ildm.config import Address, LookupConfig
     from ildm.core.tables import Key, Row, Table
 
 
@@ -80,6 +80,13 @@ class Driver(Protocol):
 
     def dial(self, address: Address, endpoint: Endpoint, timeout: float) -> None:
         """Connect by TCP; ends in ``endpoint.connection_made`` or ``endpoint.dial_failed``."""
+
+    def resolve(self, question: LookupConfig, done: Callable[[list[Address] | BaseException], None]) -> None:
+        """Ask DNS beside the node, then call ``done`` here with the addresses that it names.
+
+        They are none if there is no such name. ``done`` gets what went wrong instead: an IldmError if that is
+        for people.
+        """
 
     def offload(self, owner: str, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
         """Carry out ``work`` beside the node, then call ``done`` here with its result, or what it raised.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ildm.core.node import Node
 
 if TYPE_CHECKING:
-    from ildm.config import Address, Config
+    from ildm.config import Address, Config, LookupConfig
     from ildm.core.driver import Endpoint
     from ildm.core.plugin.loading import PluginSpecs
     from ildm.core.tables import Key, Row, Table
@@ -58,6 +58,9 @@ class _IdleDriver:
 
     def dial(self, address: Address, endpoint: Endpoint, timeout: float) -> None:
         """Nobody is called."""
+
+    def resolve(self, question: LookupConfig, done: Callable[[list[Address] | BaseException], None]) -> None:
+        """Nobody is asked."""
 
     def offload(self, owner: str, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
         """Nobody works."""

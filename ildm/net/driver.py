@@ -10,6 +10,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Coroutine
+from functools import partial
 from random import Random, SystemRandom
 from typing import TYPE_CHECKING, Any, cast
 
@@ -21,6 +22,7 @@ from ildm.core.session import CLOSE_TIMEOUT
 from ildm.core.timer_queue import TimerQueue
 from ildm.log import get_logger, is_logged
 from ildm.net.history import History
+from ildm.net.names import addresses_of
 from ildm.net.transport import Dialing
 from ildm.net.transport.dialing import tls_reason
 from ildm.net.transport.turns import Turns, pace_of
@@ -28,7 +30,7 @@ from ildm.net.workers import Workers
 
 if TYPE_CHECKING:
     from ildm.api import Timer
-    from ildm.config import Address
+    from ildm.config import Address, LookupConfig
     from ildm.core.driver import Endpoint
     from ildm.net.transport.reactor import Dialed
     from ildm.net.transport.sockets import Connected
@@ -181,6 +183,10 @@ class AsyncioDriver:
         option = getattr(socket, "TCP_NOTSENT_LOWAT", None)
         if self._unsent is not None and option is not None:
             link.setsockopt(socket.IPPROTO_TCP, option, self._unsent)
+
+    def resolve(self, question: LookupConfig, done: Callable[[list[Address] | BaseException], None]) -> None:
+        # each with a thread of its own, as a name server may let one question wait
+        self.offload(f"discovery by {question}", partial(addresses_of, question), done)
 
     def offload(self, owner: str, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
         workers = self._workers.get(owner)

@@ -66,6 +66,7 @@ def link_row(link: NeighborLink, neighbor: Neighbor | None) -> dict[str, Any]:
         "clock_skew": link.clock.skew,
         "on_demand": link.on_demand,
         "saved": neighbor.saved if neighbor is not None else False,
+        "found": neighbor.found if neighbor is not None else False,
     }
 
 
@@ -165,4 +166,5 @@ def neighbor_row(node: Node, neighbor: Neighbor) -> dict[str, Any]:
         "on_demand": False,
         "classes": [],
         "saved": neighbor.saved,
+        "found": neighbor.found,
     }

@@ -81,7 +81,7 @@ def test_listeners_stand_in_for_the_default_one_and_beside_one_that_is_given(tmp
         ("broker: 127.0.0.1:1884", "broker: expected keys, such as {address: 127.0.0.1:1884} (found '127"),
         ("broker: [a:1]", "broker: expected keys, such as address, addresses, tls, proxy"),
         ("broker: null", "broker: expected keys, such as address"),
-        ("link: host", "link: expected keys, such as listen, advertise, neighbors, rules (found 'host')"),
+        ("link: host", "link: expected keys, such as listen, advertise, neighbors, discover (found 'host')"),
         ("link: a:1885", "link: expected keys, such as {listen: a:1885}"),
         ("metrics: 9640", "metrics: expected keys, such as {listen: 9640} (found 9640)"),
         ("link: {tls: cert.pem}", "link.tls: expected keys, such as cert, key, ca, crl"),

@@ -48,7 +48,11 @@ def neighbors(page: Neighbors) -> RenderableType:
         grid.add_row(
             cell(row["node_id"]),
             cell(row["address"]),
-            f"{row['direction']}, on demand" if row.get("on_demand") else row["direction"],
+            f"{row['direction']}, on demand"
+            if row.get("on_demand")
+            else f"{row['direction']}, found"
+            if row.get("found")
+            else row["direction"],
             state(row["state"], note),
             since(row["since"]),
             f"{sessions['open']}/{sessions['of']}",

@@ -29,6 +29,8 @@ class Neighbor:
         self.address = address
         self.saved = saved
         self.expected = expected
+        self.found = False
+        """DNS has named it, and nobody else."""
         self.state = "connecting"
         self.reason: str | None = None
         self.since = parts.driver.wall()

@@ -35,7 +35,8 @@ def mismatch(parts: LinkParts, hello: Hello) -> Refusal | None:
     """Whether two nodes cannot cooperate at all, as either side sees it."""
     if hello.node == parts.node_id:
         text = f"the neighbour has this node's own id {hello.node!r}"
-        return Refusal("own-id", text, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)
+        itself = parts.node_id if hello.boot == parts.boot else ""  # else there are two with one id
+        return Refusal("own-id", text, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, itself)
     if hello.to not in ("", parts.node_id):
         return _wrong_node(parts.node_id, hello.to)
     if hello.algorithm != parts.algorithm:

@@ -136,6 +136,8 @@ class NeighborLink(Stateful):
         self.features = NONE
         self.hello = None
         self.dialed = False
+        self.found = False
+        """It is dialed at an address that DNS has named, which may be another node's tomorrow."""
         self.introducer = False
         self.on_demand = False
         self.closing = False
@@ -230,6 +232,7 @@ class NeighborLink(Stateful):
         self.protocol, self.features = session.protocol, session.features
         self.hello = hello
         self.dialed = session.neighbor is not None
+        self.found = session.neighbor is not None and session.neighbor.found
         self.address = session.peer if session.neighbor is None else str(session.neighbor.address)
         self.peer = Peer(hello.node, hello.address)
         self.clock.connected()

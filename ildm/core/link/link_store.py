@@ -22,7 +22,7 @@ class Remembered(NamedTuple):
     age: int
     sessions: int
     dialed: str
-    """The address dialed; empty where the neighbour has dialed."""
+    """The address dialed; empty where the neighbour has dialed, or DNS has named it."""
     interest: Mapping[str, int]
     behind: frozenset[str]
     reroute_pending: bool
@@ -42,7 +42,8 @@ class LinkStore:
 
     def joined(self, link: NeighborLink) -> None:
         """Also to be told when what is behind it changes."""
-        dialed = link.address or "" if link.dialed else ""
+        # at an address that DNS has named another node may answer by then
+        dialed = link.address or "" if link.dialed and not link.found else ""
         behind = "\n".join(sorted(link.subtree.nodes))
         row = (link.age, len(link.senders), self.algorithm, dialed, behind, int(link.subtree.reroute_pending))
         self.store.put(COOPERATION, (link.node_id,), row)

@@ -14,6 +14,7 @@ from ildm.core.broker.same_broker import number_in
 from ildm.core.link import judging
 from ildm.core.link.cooperation import Cooperation
 from ildm.core.link.dialer import Dialer, Neighbor, address_of
+from ildm.core.link.discovery import Discovery, is_own
 from ildm.core.link.handshake import Terms
 from ildm.core.link.hello import Hello, Refusal, link_key
 from ildm.core.link.judging import HelloJudge, own_protocols
@@ -64,6 +65,7 @@ class LinkManager:
         self.links: dict[str, NeighborLink] = {}
         self.dialer = Dialer(parts, lambda neighbor, index: LinkSession(self, neighbor, index))
         self.neighbors = self.dialer.neighbors
+        self.discovery = Discovery(parts, self.dialer)
         self._ruled: dict[str, tuple[Sequence[Rule], Hits]] = {}
         """Each set of rules that a link has or had, by its key in the configuration."""
         self.cooperation = Cooperation(parts)
@@ -103,6 +105,7 @@ class LinkManager:
         if not self.parts.has_overlay:
             unknown = [address for address in neighbors if str(address) not in absent]
             self.start_gate.close(unknown, self.config.wait_at_start)
+        self.discovery.start()
 
     def _restore(self, neighbors: Collection[Address]) -> None:
         """Take up the links of an earlier life, as in an outage: what is for them waits until they are back.
@@ -168,6 +171,7 @@ class LinkManager:
                 link.follow_classes(self._classes(link.node_id, link.classes))
                 self.parts.router.invalidate()
         self.terms = replace(self.terms, protocols=own_protocols(self.parts))
+        self.discovery.follow()
         for link in list(self.links.values()):
             if link.control is not None and self.judge.outdated(link):
                 text = "link.protocol, link.features or link.compression has changed: the link is made anew"
@@ -185,6 +189,7 @@ class LinkManager:
             self._tick_timer.cancel()
         self.membership.stop()
         self.cooperation.watching.stop()
+        self.discovery.stop()
         self.dialer.stop()
         self.start_gate.stop()
         for link in list(self.links.values()):
@@ -223,6 +228,10 @@ class LinkManager:
             IldmError: it is there already (unless it has refused: then it is tried anew), or there are
                 too many.
         """
+        known = self.discovery.named_here(address)
+        if known is not None:
+            known.saved = saved
+            return known
         neighbor = self.dialer.add(address, saved)
         self.parts.events.change_begins("add", address)
         self.dialer.dial(neighbor)
@@ -253,6 +262,7 @@ class LinkManager:
         self.parts.events.change_begins("remove", address or Address(link.address or "" if link else "", 0))
         for known in named:
             self.dialer.remove(known)
+            self.discovery.removed(known)
         if link is not None:
             sessions = list(link.open_sessions)
             self._discard(link, "removed")
@@ -302,9 +312,13 @@ class LinkManager:
 
     def refused_peer(self, session: Connection, refusal: Refusal) -> None:
         self.parts.counters[f"links_refused_{refusal.kind}"] += 1
-        usual = self.on_demand is not None and refusal.kind == "duplicate"  # both have dialed
-        level = "debug" if usual else "warning"
+        found = self.discovery.active
+        own = found and is_own(self.parts.node_id, refusal)  # DNS names all nodes, this one, too
+        usual = (found or self.on_demand is not None) and refusal.kind == "duplicate"  # both have dialed
+        level = "debug" if usual or own else "warning"
         self.driver.log(level, "neighbour refused", peer=session.peer, reason=refusal.text)
+        if own:
+            return
         # with those its link is there, or comes again
         if refusal.kind not in ("duplicate", "stale") and session.neighbor is None:
             self._turned_away(session, refusal.kind, refusal.text)
@@ -364,6 +378,7 @@ class LinkManager:
         if neighbor is not None:
             self._replace_absent(neighbor, hello.node)
             self.dialer.linked(neighbor, hello.node)
+            self.discovery.linked(neighbor)
             for index in range(1, hello.sessions):
                 self.dialer.dial_session(neighbor, link, link.token, index)
         elif new and not link.on_demand:
@@ -386,7 +401,8 @@ class LinkManager:
         """Another node answers at an address now: the one that was there does not come back."""
         for link in list(self.links.values()):
             same = link.dialed and link.address == str(neighbor.address) and link.node_id != node_id
-            if same and not link.connected:
+            # where DNS names addresses, another one may be the former node's
+            if same and not link.connected and not link.found:
                 self._discard(link, "replaced")
 
     def _make_link(self, node_id: str, sessions: int) -> NeighborLink:
@@ -504,6 +520,8 @@ class LinkManager:
                 self._name(known)
         if kind == judging.SAME_BROKER and session.refusal is not None and session.refusal.node:
             self.parts.injector.same_broker.refused_by(session.refusal.node)
+        if not self.discovery.lost(neighbor, session.refusal):
+            return
         self.dialer.failed(neighbor, kind, reason)
         if kind in ("own-id", judging.SAME_BROKER):
             self.start_gate.give_up(neighbor.address)

@@ -20,6 +20,10 @@ class Dialed(Protocol):
     @property
     def address(self) -> Address: ...
 
+    @property
+    def found(self) -> bool:
+        """DNS has named it, and nobody else."""
+
 
 class Dialing(Endpoint, Protocol):
     """What a dial is made for."""

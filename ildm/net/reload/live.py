@@ -23,6 +23,8 @@ LIVE = frozenset(
         "link.tls",
         "dashboard.tls",
         "link.neighbors",
+        "link.discover",
+        "link.discover_interval",
         "link.rules",
         "link.neighbor_rules",
         "link.classes",

@@ -212,7 +212,7 @@ class Reloader:
             for url, each in after.items()
             if url in before and (each.id, each.pin) != (before[url].id, before[url].pin)
         ]
-        added = [url for url in after if url not in before and url not in there]
+        added = [url for url in after if url not in before and (url not in there or there[url].found)]
         removed = [
             url for url in (*before, *changed) if (url not in after or url in changed) and url in there
         ]

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ildm.testing.virtual.process import Process
 from ildm.testing.virtual.world import VirtualTimer, World
+
+if TYPE_CHECKING:
+    from ildm.config import Address, LookupConfig
 
 
 class WorldDriver(Process):
@@ -40,6 +43,12 @@ class WorldDriver(Process):
 
     def call_later(self, delay: float, callback: Callable[..., None], *args: object) -> VirtualTimer:
         return self.world.call_at(self.world.time + delay, callback, *args, owner=self)
+
+    def resolve(self, question: LookupConfig, done: Callable[[list[Address] | BaseException], None]) -> None:
+        def answer() -> None:
+            done(self.world.names(self.name, question))
+
+        self.call_later(self.world.latency, answer)
 
     def offload(self, owner: str, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
         try:

@@ -47,6 +47,7 @@ def make_node(
     """
     document: dict[str, Any] = {"listen": f"{name}:1", "broker": {"address": f"{name}:3"}}
     document["link"] = {"listen": None, **settings.pop("link", {})}
+    document["algorithm"] = None if specs.algorithm is None else specs.algorithm.name
     document.update(settings)
     document["spool"] = dict(spooling or {})
     driver = WorldDriver(world, name)

@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from ildm.config import Address
+from ildm.config import Address, LookupConfig
 from ildm.testing.virtual.pipe import SOCKET, Pipe
 
 if TYPE_CHECKING:
@@ -54,6 +54,8 @@ class World:
         """Seconds from one end to the other, where a pipe or its address has none of its own."""
         self.latencies: dict[Address, float] = {}
         """The same for connections made to an address from then on."""
+        self.names: Callable[[str, LookupConfig], list[Address] | BaseException] = lambda who, question: []
+        """What DNS answers, by the name of the process that asks."""
         self.clocks: dict[str, float] = {}
         """Seconds that the wall clocks of machines are ahead, by name, as their next processes find them."""
         self.socket = SOCKET

@@ -73,4 +73,4 @@ def test_nothing_else_writes_the_state_of_a_link() -> None:
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Attribute) and node.attr == "state" and isinstance(node.ctx, ast.Store)
     }
-    assert writers == {"state.py", "dialer.py"}  # a dialed address has a state of its own
+    assert writers == {"state.py", "dialer.py", "discovery.py"}  # addresses have states of their own
