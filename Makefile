@@ -147,7 +147,7 @@ deb: $(STAMP)
 	configs/debian/build dist
 
 lock:
-	$(UV) $(COMPILE) --extra demo --extra build pyproject.toml -o requirements.lock
+	$(UV) $(COMPILE) --extra demo --extra build --extra discover pyproject.toml -o requirements.lock
 	$(UV) $(COMPILE) --all-extras -c requirements.lock pyproject.toml -o requirements-all.lock
 
 clean:

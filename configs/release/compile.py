@@ -121,7 +121,7 @@ def translate(files: list[Path], into: Path) -> tuple[list[str], list[str]]:
     settings = into / "mypy.ini"  # types are checked by `make lint`: others' are not read here
     settings.write_text(
         f"[mypy]\nmypy_path = {PROJECT / 'algorithms'}\nexplicit_package_bases = true\n"
-        "[mypy-pydantic.*,yaml.*,structlog.*]\nfollow_imports = skip\nignore_missing_imports = true\n"
+        "[mypy-pydantic.*,yaml.*,structlog.*,dns.*]\nfollow_imports = skip\nignore_missing_imports = true\n"
     )
     names = [str(file) for file in files]
     said = io.StringIO()  # warnings, too, of what it does in another way
