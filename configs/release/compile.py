@@ -41,9 +41,9 @@ HOT = {
     " client_session client_state clients decisions leaving partial parts publishing record relay requests"
     " rules spool_room unanswered waits wills wire write_barrier",
     "ildm/core/host": "peer_session",
-    "ildm/core/transfer": "allowance answer_timeout back_pressure batch budget classes contention custody"
-    " disk_gate gathering identity inbound message_ids pacer poison_isolation ports ack_runs queue receipt"
-    " resumption router rules sender sender_state share spooled_queue stamps window wire",
+    "ildm/core/transfer": "allowance answer_timeout back_pressure batch budget classes conflating contention"
+    " custody disk_gate gathering identity inbound message_ids pacer poison_isolation ports ack_runs queue"
+    " receipt resumption router rules sender sender_state share spooled_queue stamps window wire",
     "ildm/net": "driver history",
     "ildm/net/transport": "arrival reactor slots stream turns",
     "ildm/state/spool": "log consumers records segments spool",

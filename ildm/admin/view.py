@@ -81,7 +81,7 @@ class NodeView(Protocol):
         bytes ``plain_in, plain_out, coded_in, coded_out``. ``rate`` is None, or ``bytes`` a second that go to
         the neighbour at most, ``burst``, the part ``used`` lately, and bytes that ``waited`` for it.
         ``classes`` has a row for each class of the link: ``topics``, ``priority``, and the messages that were
-        ``late`` or ``expired``.
+        ``late``, ``expired`` or ``conflated``.
         ``state`` is active, blocked, connecting, down, refused or duplicate; ``direction`` is out where
         this node connects.
         """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
@@ -31,6 +31,10 @@ class LinkClass(Section):
     """What has waited for longer is let go when its turn comes, and counted: messages of QoS 0 alone."""
     expire_acknowledged: bool = False
     """``expire`` holds for messages of QoS 1 and 2, too."""
+    conflate: Literal["last"] | None = None
+    """``last``: of each topic only the newest message waits, of QoS 0 and retained ones alone."""
+    conflate_acknowledged: bool = False
+    """``conflate`` holds for all messages of QoS 1 and 2, too."""
 
     @field_validator("topics")
     @classmethod
@@ -43,6 +47,8 @@ class LinkClass(Section):
     def _has_effect(self) -> Self:
         if self.expire_acknowledged and self.expire is None:
             raise ValueError("expire_acknowledged: it is without effect where expire is null")
+        if self.conflate_acknowledged and self.conflate is None:
+            raise ValueError("conflate_acknowledged: it is without effect where conflate is null")
         return self
 
 

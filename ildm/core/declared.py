@@ -310,6 +310,16 @@ LINKS = united(
     counter(
         "link_deadline_missed", "messages", "Messages sent to neighbours after the deadline of their class"
     ),
+    counter(
+        "link_conflated",
+        "messages",
+        "Messages that waited for neighbours, until newer ones of their topics came",
+    ),
+    counter(
+        "link_not_conflated",
+        "messages",
+        "Messages on disk of more topics than can be conflated",
+    ),
     counter("link_classes_flushes", "events", "The memory of what link.classes say was full and emptied"),
     counter("link_rules_flushes", "events", "The memory of what link.rules say was full and emptied"),
     counter("inter_subscribes", "filters", "Filters subscribed to at neighbours"),

@@ -106,6 +106,7 @@ def class_rows(link: NeighborLink) -> list[dict[str, Any]]:
             "priority": row.priority,
             "late": row.late,
             "expired": row.expired,
+            "conflated": row.conflated,
         }
         for row in (() if link.classes is None else link.classes.rows)
     ]

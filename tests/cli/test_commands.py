@@ -227,9 +227,9 @@ def test_the_rate_of_a_link_is_shown_where_one_has_it() -> None:
 
 def test_classes_are_shown_where_there_are_some() -> None:
     assert "priority" not in shown("neighbor list", Neighbors(1, [NEIGHBOR], []))
-    rows = [{"topics": ["alarm/#", "x"], "priority": 7, "late": 1234, "expired": 0}]
+    rows = [{"topics": ["alarm/#", "x"], "priority": 7, "late": 1234, "expired": 0, "conflated": 5}]
     text = shown("neighbor list", Neighbors(1, [{**NEIGHBOR, "classes": rows}], []))
-    assert ["north", "alarm/#,", "x", "7", "1,234", "0"] in [line.split() for line in text.splitlines()]
+    assert ["north", "alarm/#,", "x", "7", "1,234", "0", "5"] in [line.split() for line in text.splitlines()]
 
 
 def test_neighbours_that_were_refused_are_listed_where_there_are_no_others() -> None:

@@ -84,10 +84,10 @@ def _spoken(rows: Iterable[Mapping[str, Any]]) -> Iterator[RenderableType]:
 def _classes(rows: Iterable[Mapping[str, Any]]) -> Iterator[RenderableType]:
     """The classes of links, and what became of their messages."""
     if any(row.get("classes") for row in rows):
-        grid = table(["neighbour", "class", ">priority", ">late", ">expired"])
+        grid = table(["neighbour", "class", ">priority", ">late", ">expired", ">conflated"])
         for row in rows:
             for each in row.get("classes", ()):
-                counts = (cell(each[key]) for key in ("priority", "late", "expired"))
+                counts = (cell(each[key]) for key in ("priority", "late", "expired", "conflated"))
                 grid.add_row(cell(row["node_id"]), cell(", ".join(each["topics"])), *counts)
         yield from (Text(), grid)
 

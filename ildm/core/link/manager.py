@@ -424,10 +424,7 @@ class LinkManager:
 
     def _classes(self, node_id: str, former: LinkClasses | None = None) -> LinkClasses | None:
         terms = self.config.classes_for(node_id)
-        return LinkClasses(terms, former, self._classes_flushed) if terms or former is not None else None
-
-    def _classes_flushed(self) -> None:
-        self.parts.counters["link_classes_flushes"] += 1
+        return LinkClasses(terms, former, self.parts.counters) if terms or former is not None else None
 
     def _rules(self, node_id: str) -> LinkRules | None:
         key, rules = self.config.ruled(node_id)

@@ -11,9 +11,11 @@ batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, Protocol
 
+from ildm.core.counters import Counters
+from ildm.core.frames import RETAIN
 from ildm.mqtt import topic_matches
 
 if TYPE_CHECKING:
@@ -47,12 +49,19 @@ class ClassTerms(Protocol):
     def expire(self) -> float | None: ...
     @property
     def expire_acknowledged(self) -> bool: ...
+    @property
+    def conflate(self) -> Literal["last"] | None: ...
+    @property
+    def conflate_acknowledged(self) -> bool: ...
 
 
 class LinkClass:
     """One class of one link, and what became of its messages."""
 
     __slots__ = (
+        "conflate",
+        "conflate_acknowledged",
+        "conflated",
         "deadline",
         "expire",
         "expire_acknowledged",
@@ -70,10 +79,14 @@ class LinkClass:
         self.deadline: float | None = terms.deadline
         self.expire: float | None = terms.expire
         self.expire_acknowledged: bool = terms.expire_acknowledged
+        self.conflate: bool = terms.conflate is not None
+        self.conflate_acknowledged: bool = terms.conflate_acknowledged
         self.late = 0
         """Messages that were sent after their deadline."""
         self.expired = 0
         """Messages that were let go, as they had waited for too long."""
+        self.conflated = 0
+        """Messages whose place newer ones of their topics have taken."""
 
     def lets_go(self, qos: int, age: float) -> bool:
         """Whether a message that has waited for so long is worth nothing any more."""
@@ -85,16 +98,16 @@ class LinkClasses:
 
     Args:
         former: the classes that these follow. What waits with a rank of theirs keeps its priority alone.
-        flushed: called when the memory of topics was full.
+        counters: those of the node.
     """
 
-    __slots__ = ("_first", "_flushed", "_ranks", "rows", "terms")
+    __slots__ = ("_counters", "_first", "_ranks", "conflating", "rows", "terms")
 
     def __init__(
         self,
         terms: Sequence[ClassTerms],
         former: LinkClasses | None = None,
-        flushed: Callable[[], None] = lambda: None,
+        counters: Counters | None = None,
     ) -> None:
         self.terms = terms
         self._first: int = 1 if former is None else former._first + len(former.rows)
@@ -102,7 +115,8 @@ class LinkClasses:
             LinkClass(each, self._first + place) for place, each in enumerate(terms)
         ]
         self._ranks: dict[bytes, LinkClass | None] = {}
-        self._flushed = flushed
+        self._counters = Counters() if counters is None else counters
+        self.conflating: bool = any(row.conflate for row in self.rows)
 
     def rank(self, topic: bytes, priority: int) -> int:
         """The rank of messages on a topic; ``priority`` is theirs if their class has none."""
@@ -126,7 +140,7 @@ class LinkClasses:
             if len(topic) <= REMEMBERED_TOPIC:
                 if len(self._ranks) >= REMEMBERED:
                     self._ranks.clear()
-                    self._flushed()
+                    self._counters["link_classes_flushes"] += 1
                 self._ranks[topic] = found
             return found
 
@@ -142,6 +156,27 @@ class LinkClasses:
             return False
         row.expired += entry.count
         return True
+
+    def conflates(self, entry: Entry) -> bool:
+        """Whether of messages like these only the newest of each topic waits."""
+        if not self.conflating:
+            return False
+        row = self.of(entry.priority)
+        if row is None or not row.conflate:
+            return False
+        return row.conflate_acknowledged or not entry.qos or entry.whole.frames[0] & RETAIN != 0
+
+    def conflated(self, entry: Entry, count: int) -> None:
+        """The first messages of an entry wait no longer, as there are newer ones."""
+        entry.whole.settle(entry.receipt, entry.first, count)
+        self._counters["link_conflated"] += count
+        row = self.of(entry.priority)
+        if row is not None:
+            row.conflated += count
+
+    def not_conflated(self, count: int) -> None:
+        """Messages wait on disk, and there was no room to remember which of their topics is the newest."""
+        self._counters["link_not_conflated"] += count
 
     def count_late(self, entry: Entry, count: int, now: float) -> int:
         """So many messages of an entry have left; answers how many of them after their deadline."""

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ildm.core.calendar import Calendar
 from ildm.core.spool import NEVER, Identity, Record, Waiting
+from ildm.core.transfer.batch import Batch
+from ildm.core.transfer.classes import HIGHEST_PRIORITY
 from ildm.core.transfer.identity import Identities, Origin, Stretches, made
+from ildm.core.transfer.queue import Entry
 from ildm.core.transfer.share import DeferredAck, Share
 from ildm.core.transfer.spooled_queue import SpooledQueue, summed
 
@@ -19,7 +22,6 @@ if TYPE_CHECKING:
     from ildm.core.counters import Counters
     from ildm.core.driver import Driver
     from ildm.core.spool import Consumer, Spool, Stored
-    from ildm.core.transfer.batch import Batch
     from ildm.core.transfer.receipt import Holdable, Receipt
     from ildm.mqtt import MqttError
 
@@ -265,6 +267,7 @@ class Custody:
         """Write a record; answers its LSN, and for whom it is in memory."""
         size = len(record.frames)
         held: list[Destination] = []
+        ranked: list[tuple[SpooledQueue, Entry]] = []
         deliveries = []
         for destination in destinations:
             sender, qos, priority = destination
@@ -274,8 +277,16 @@ class Custody:
                 held.append(destination)
             else:
                 queue.passed_over(priority)
+                if priority > HIGHEST_PRIORITY:
+                    batch = Batch(
+                        record.frames, record.messages, 0 if record.mixed else size // record.messages
+                    )
+                    ranked.append((queue, Entry(batch, None, priority)))
             deliveries.append(queue.delivery(qos, priority, takes))
-        return self.spool.append(record, deliveries), held
+        lsn = self.spool.append(record, deliveries)
+        for queue, entry in ranked:
+            queue.is_on_disk(entry, lsn)
+        return lsn, held
 
     # having freed -------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from typing import Protocol
 from ildm.core.frames import frames_topic
 from ildm.core.spool import NEVER
 from ildm.core.transfer.batch import Batch
-from ildm.core.transfer.classes import priority_of
+from ildm.core.transfer.classes import HIGHEST_PRIORITY, priority_of
 from ildm.core.transfer.receipt import Receipt
 
 
@@ -132,6 +132,10 @@ class Queue(Protocol):
 
     def append(self, entry: Entry) -> None: ...
 
+    def replace(self, entry: Entry) -> Entry | None:
+        """Put a message in the place of one of its topic that waits, if that is alike; else append it.
+        Answers what waits no longer."""
+
     def put_back(self, entries: Iterable[Entry]) -> None:
         """Put entries before all others of their priority, in their order."""
 
@@ -170,6 +174,7 @@ class Backlog:
     __slots__ = (
         "_first",
         "_last",
+        "_newest",
         "_ranks",
         "bytes",
         "messages",
@@ -181,6 +186,8 @@ class Backlog:
         self._ranks: dict[int, Lines] = {0: (deque(), deque(), deque())}
         """By priority, the highest first; those that never came are not there."""
         self._first = self._last = 0
+        self._newest: dict[bytes, Entry] = {}
+        """By topic, of classes that conflate: what was appended last, and waits yet."""
         self.messages = 0
         self.bytes = 0
         self.unacknowledged_messages = 0
@@ -214,6 +221,33 @@ class Backlog:
         entry.turn = self._last
         self._line(entry).append(entry)
         self._count(entry, entry.count, entry.size)
+
+    def replace(self, entry: Entry) -> Entry | None:
+        topic = frames_topic(entry.whole.frames)
+        found = self._newest.get(topic)
+        if (
+            found is None
+            or found.whole.frames[0] != entry.whole.frames[0]
+            or found.priority != entry.priority
+            or (found.receipt is None) != (entry.receipt is None)
+        ):
+            self._newest[topic] = entry
+            self.append(entry)
+            return None
+        replaced = Entry(found.whole, found.receipt, found.priority)
+        self._count(found, -1, -found.size)
+        found.whole, found.receipt, found.since = entry.whole, entry.receipt, entry.since
+        found.size = entry.size
+        self._count(found, 1, found.size)
+        self._verify()
+        return replaced
+
+    def _leaves(self, entry: Entry) -> None:
+        """An entry no longer waits."""
+        if entry.priority > HIGHEST_PRIORITY:
+            topic = frames_topic(entry.whole.frames)
+            if self._newest.get(topic) is entry:
+                del self._newest[topic]
 
     def put_back(self, entries: Iterable[Entry]) -> None:
         for entry in reversed(list(entries)):
@@ -252,6 +286,8 @@ class Backlog:
         else:
             line.popleft()
             self._count(entry, -entry.count, -entry.size)
+            if self._newest:
+                self._leaves(entry)
         self._verify()
 
     def trim(self, messages: int, size: int, lowest: bool = False) -> Iterator[tuple[Entry, int]]:
@@ -282,6 +318,8 @@ class Backlog:
         if count == entry.count:
             line.pop()
             self._count(entry, -count, -entry.size)
+            if self._newest:
+                self._leaves(entry)
         else:
             self._count(entry, -count, -entry.cut(count))
         self._verify()
@@ -291,6 +329,7 @@ class Backlog:
         entries = sorted((entry for line in self._lines() for entry in line), key=_turn)
         for line in self._lines():
             line.clear()
+        self._newest.clear()
         self.messages = self.bytes = self.unacknowledged_messages = self.unacknowledged_bytes = 0
         return entries
 

@@ -17,6 +17,7 @@ from ildm.core.transfer.allowance import Allowance
 from ildm.core.transfer.back_pressure import BackPressure, QueueLimits
 from ildm.core.transfer.batch import Batch, Ordered, single, without_retain
 from ildm.core.transfer.classes import HIGHEST_PRIORITY, LinkClasses
+from ildm.core.transfer.conflating import append
 from ildm.core.transfer.custody import Custody, SpooledSender
 from ildm.core.transfer.poison_isolation import PoisonIsolation
 from ildm.core.transfer.queue import Backlog, Entry, Queue
@@ -369,13 +370,24 @@ class Sender(SpooledSender):
 
     def _let_go(self, entry: Entry) -> bool:
         """Forget what its class lets go."""
-        if self._classes is None or not self._classes.lets_go(entry, self.driver.now()):
+        if self._classes is None:
             return False
         count = entry.count
+        if self._is_outdated(entry, self._classes):
+            self._classes.conflated(entry, count)
+            self.queue.remove(count)
+            return True
+        if not self._classes.lets_go(entry, self.driver.now()):
+            return False
         entry.settle()
         self.queue.remove(count)
         self.wire.drop(count, "aged")
         return True
+
+    def _is_outdated(self, entry: Entry, classes: LinkClasses) -> bool:
+        """Whether its class conflates, and a newer message of its topic waits on disk."""
+        spooled = self._spooled
+        return spooled is not None and classes.conflates(entry) and spooled.newest_on_disk.outdates(entry)
 
     def _note_late(self, entry: Entry, count: int) -> None:
         """Messages of an entry have left, which has waited."""
@@ -454,12 +466,16 @@ class Sender(SpooledSender):
             entry.receipt.when_void = queue.disown
         if self._classes is not None and entry.since == NEVER:
             entry.since = self.driver.now()
-        queue.append(entry)
         if self.wire.pacer is not None:
             self.wire.pacer.waits(entry.size)
+        last: Entry | None = entry
+        if self._classes is not None and self._classes.conflates(entry):
+            last = append(queue, entry, self._classes)
+        else:
+            queue.append(entry)
         if self.pressure.over(1):
-            self.pressure.make_room(entry, source)
-        if self.open and self.wire.writable and queue.overtakes(entry):
+            self.pressure.make_room(entry, None if last is None else source)
+        if last is not None and self.open and self.wire.writable and queue.overtakes(last):
             self.drain()  # what it has overtaken may wait for room in the window, not for the connection
 
     # transmission -----------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ildm.core.spool import NEVER, Consumer, Delivery, Stored, Waiting
 from ildm.core.transfer.batch import Batch, batch_of
 from ildm.core.transfer.classes import LinkClasses, priority_of
+from ildm.core.transfer.conflating import NewestOnDisk, append
 from ildm.core.transfer.queue import Backlog, Entry
 from ildm.core.transfer.share import Share
 from ildm.mqtt import MqttError
@@ -46,6 +47,7 @@ class SpooledQueue:
         "consumer",
         "custody",
         "make",
+        "newest_on_disk",
         "page",
     )
 
@@ -57,6 +59,7 @@ class SpooledQueue:
         """Makes of a retained message what is to wait here. Raises: MqttError: it is no message."""
         self.classes: LinkClasses | None = None
         """How messages wait; None: all alike."""
+        self.newest_on_disk = NewestOnDisk()
         self._near = Backlog()
         self._deliveries: dict[tuple[int, int, bool], Delivery] = {}
         """By QoS, priority, and whether it is in hand: made once."""
@@ -79,6 +82,12 @@ class SpooledQueue:
         """A record is appended, and not taken to memory."""
         self._beyond = True
         self._highest = max(self._highest, priority_of(priority))
+
+    def is_on_disk(self, entry: Entry, lsn: int) -> None:
+        """What was passed over has this LSN; its priority is a rank."""
+        classes = self.classes
+        if classes is not None and classes.conflates(entry):
+            self.newest_on_disk.note(entry.whole, lsn, classes)
 
     def delivery(self, qos: int, priority: int, held: bool) -> Delivery:
         """How the consumer is to get a record."""
@@ -114,6 +123,7 @@ class SpooledQueue:
         self._beyond = any(consumer.beyond_messages for consumer in self._consumers())
         if not self._beyond:
             self._highest = LOWEST
+            self.newest_on_disk.clear()
 
     def _read(self) -> None:
         """Take the next page to memory."""
@@ -128,6 +138,9 @@ class SpooledQueue:
                         if self.classes is not None:
                             entry.priority = self.classes.rank_of(entry)
                             entry.since = each.written - self.custody.calendar.lead
+                            if self.classes.conflates(entry):
+                                append(self._near, entry, self.classes, self.newest_on_disk)
+                                continue
                         self._near.append(entry)
         self._look_beyond()
 
@@ -201,6 +214,9 @@ class SpooledQueue:
 
     def append(self, entry: Entry) -> None:
         self._near.append(entry)
+
+    def replace(self, entry: Entry) -> Entry | None:
+        return self._near.replace(entry)
 
     def put_back(self, entries: Iterable[Entry]) -> None:
         self._near.put_back(entries)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ildm.config import Address, LinkClass
+from ildm.core.counters import Counters
 from ildm.core.transfer.classes import REMEMBERED, LinkClasses, priority_of
 from ildm.mqtt import Publish
 from ildm.testing.virtual.world import World
@@ -30,8 +31,8 @@ SPOOLS = [None, {"mode": "process"}]
 
 def pair(world: World, *given: dict[str, Any], **fields: Any) -> tuple[Site, Site]:
     """Sites a, whose link has the classes, and b, which wants all."""
-    link = {"classes": list(given), "reconnect_min": 0.5, "reconnect_max": 1.0}
     spooling = fields.pop("spooling", None)
+    link = {"classes": list(given), "reconnect_min": 0.5, "reconnect_max": 1.0, **fields}
     a = DiskSite(world, "a", "sf", spooling, link=link) if spooling else Site(world, "a", "sf", link=link)
     b = Site(world, "b", "sf")
     b.subscriber("#", "s", 2)
@@ -81,11 +82,11 @@ def test_ranks_of_former_classes_keep_their_priority_alone() -> None:
 
 
 def test_topics_are_remembered_within_a_bound() -> None:
-    flushes: list[int] = []
-    found = LinkClasses([LinkClass.model_validate(STATE)], None, lambda: flushes.append(1))
+    counters = Counters()
+    found = LinkClasses([LinkClass.model_validate(STATE)], None, counters)
     for number in range(REMEMBERED + 1):
         found.rank(b"state/%d" % number, 0)
-    assert flushes == [1]
+    assert counters["link_classes_flushes"] == 1
     assert found.rank(b"\xff" * 9, 1) == 1
     assert found.rank(b"state/" + b"x" * 600, 1) == found.rank(b"state/1", 1)
 
