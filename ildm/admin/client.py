@@ -14,6 +14,8 @@ from ildm.admin.view import AdminError, Row, UnknownError
 from ildm.text import printable
 
 PAGE_LIMIT = 1000
+IMPORT_TIMEOUT = 120.0
+"""Seconds that a node may take for many sessions."""
 
 
 class NoNodeError(AdminError):
@@ -60,6 +62,9 @@ class AdminClient:
 
     def clients(self, limit: int = PAGE_LIMIT) -> Page:
         return self._page("/v1/clients", limit)
+
+    def import_sessions(self, sessions: list[Row]) -> Row:
+        return self._object("POST", "/v1/sessions", {"sessions": sessions}, IMPORT_TIMEOUT)
 
     def kick(self, client_id: str) -> Row:
         return self._object("DELETE", f"/v1/clients/{quote(client_id, safe='')}")
@@ -168,8 +173,9 @@ class AdminClient:
         answer = self._object("GET", f"{path}?{urlencode({'limit': limit})}")
         return Page(answer["total"], answer["items"])
 
-    def _object(self, method: str, path: str, body: Row | None = None) -> Row:
-        connection = _UnixConnection(self.path, self.timeout)
+    def _object(self, method: str, path: str, body: Row | None = None, timeout: float | None = None) -> Row:
+        timeout = timeout or self.timeout
+        connection = _UnixConnection(self.path, timeout)
         try:
             connection.request(
                 method,
@@ -186,7 +192,7 @@ class AdminClient:
                 f"{self.path}: permission denied; the admin socket belongs to the user who runs the node"
             ) from error
         except TimeoutError as error:
-            raise AdminError(f"{self.path}: the node did not answer within {self.timeout:g} s") from error
+            raise AdminError(f"{self.path}: the node did not answer within {timeout:g} s") from error
         except (OSError, http.client.HTTPException) as error:
             raise AdminError(
                 f"{self.path}: {printable(str(error).strip()) or type(error).__name__}"

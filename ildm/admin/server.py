@@ -7,6 +7,7 @@ GET     /v1/neighbors             ``?limit=&offset=``                         ``
 GET     /v1/neighbors/refused     ``?limit=&offset=``                         ``{total, items}``
 GET     /v1/clients               ``?limit=&offset=``                         ``{total, items}``
 GET     /v1/subscriptions         ``?limit=&offset=``                         ``{total, items}``
+POST    /v1/sessions              ``{"sessions": [...]}``                     what was taken
 DELETE  /v1/clients/ID                                                        ``{client_id, ended}``
 GET     /v1/rules                 ``?limit=&offset=``                         ``{total, items}``
 GET     /v1/bans                  ``?limit=&offset=``                         ``{total, items}``
@@ -51,7 +52,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from aiohttp import web
-from pydantic import AfterValidator, Field, StrictBool
+from pydantic import AfterValidator, Field, StrictBool, StrictInt, model_validator
 
 from ildm.admin.connections import Connections
 from ildm.admin.metrics import told, watch_routes
@@ -62,6 +63,8 @@ from ildm.admin.unix_socket import open_socket
 from ildm.admin.view import AdminError, NodeView, Row, UnknownError
 from ildm.core.link.watching import LONGEST, MESSAGES, ONE_IN
 from ildm.core.local.bans import KINDS
+from ildm.core.local.clients import NEVER
+from ildm.core.local.session_import import MAX_FILTERS, MAX_SESSIONS
 from ildm.log import get_logger, log_level
 from ildm.mqtt import MqttError, validate_topic_filter, validate_topic_name
 from ildm.unix_socket import close_socket, socket_inode
@@ -71,6 +74,8 @@ if TYPE_CHECKING:
     from ildm.core.counters import Counters
 
 BODY_LIMIT = 16 << 10
+SESSIONS_LIMIT = 64 << 20
+"""Bytes of the body with sessions, as many as are taken at a time."""
 DEFAULT_LIMIT = 1000
 MAX_LIMIT = 100_000
 TRACE_TIMEOUT = 8.0
@@ -78,11 +83,16 @@ TRACE_TIMEOUT = 8.0
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def _topic_filter(text: str) -> str:
+def _any_filter(text: str) -> str:
     try:
         validate_topic_filter(text)
     except MqttError as error:
         raise ValueError(str(error)) from None
+    return text
+
+
+def _topic_filter(text: str) -> str:
+    _any_filter(text)
     if text.startswith("$"):
         raise ValueError("topics that begin with $ do not cross")
     return text
@@ -94,6 +104,27 @@ class AddBan(Body):
     kind: Literal["client", "user", "address"]
     name: Annotated[str, Field(min_length=1, max_length=65535)]
     seconds: Annotated[float, Field(gt=0, le=86400 * 3650)] | None = None
+
+
+class ImportedSession(Body):
+    """A session of ``POST /v1/sessions``."""
+
+    client_id: Annotated[str, Field(min_length=1, max_length=65535)]
+    filters: dict[Annotated[str, AfterValidator(_any_filter)], Annotated[StrictInt, Field(ge=0, le=2)]]
+    expiry: Annotated[StrictInt, Field(ge=1, lt=NEVER)] | None = None
+
+
+class ImportSessions(Body):
+    """Body of ``POST /v1/sessions``."""
+
+    sessions: Annotated[list[ImportedSession], Field(max_length=MAX_SESSIONS)]
+
+    @model_validator(mode="after")
+    def _bounded(self) -> ImportSessions:
+        filters = sum(len(session.filters) for session in self.sessions)
+        if filters > MAX_FILTERS:
+            raise ValueError(f"{filters:,} filters; {MAX_FILTERS:,} at most")
+        return self
 
 
 class Watched(Body):
@@ -210,6 +241,7 @@ class AdminServer:
                 web.get("/v1/health", self._health),
                 web.get("/v1/events", _page(view.events)),
                 web.get("/v1/retained", self._retained),
+                web.post("/v1/sessions", self._import_sessions),
                 web.delete("/v1/clients/{client_id:.+}", self._kick),
                 web.get("/v1/rules", _page(view.rules)),
                 web.get("/v1/bans", _page(view.bans)),
@@ -237,14 +269,16 @@ class AdminServer:
             self._connections.ended(request)
 
     async def _body(self, request: web.Request, model: type[Model]) -> Model:
+        return parsed(await self._content(request), model)
+
+    async def _content(self, request: web.Request) -> bytes:
         try:
             async with asyncio.timeout(self._config.idle):
-                content = await request.read()
+                return await request.read()
         except ConnectionResetError as error:  # nobody is left to be told
             raise RequestError("it ended before its body did") from error
         except TimeoutError as error:
             raise web.HTTPRequestTimeout(reason=f"no body within {self._config.idle:g} s") from error
-        return parsed(content, model)
 
     def _answer_on(self, ask: Callable[[str, Callable[[Row | AdminError], None]], None]) -> Handler:
         """Asks about a topic, and waits for what comes back."""
@@ -314,6 +348,19 @@ class AdminServer:
             raise RequestError(f"filter: {error}") from None
         limit = number(request.query, "limit", DEFAULT_LIMIT, MAX_LIMIT)
         return web.json_response(self.view.retained(wanted, limit, number(request.query, "offset", 0, None)))
+
+    async def _import_sessions(self, request: web.Request) -> web.Response:
+        content = await self._content(request.clone(client_max_size=SESSIONS_LIMIT))
+        body = await asyncio.to_thread(parsed, content, ImportSessions)
+        answer: asyncio.Future[Row] = asyncio.get_running_loop().create_future()
+        self.view.import_sessions(
+            [each.model_dump() for each in body.sessions],
+            lambda row: None if answer.done() else answer.set_result(row),
+        )
+        row = await answer
+        await saved(self.view, "imported")
+        get_logger("ildm.admin").info("sessions imported", **row)
+        return web.json_response(row)
 
     async def _kick(self, request: web.Request) -> web.Response:
         return web.json_response(self.view.kick(request.match_info["client_id"]))

@@ -99,6 +99,16 @@ class NodeView(Protocol):
         ``messages_in`` and ``messages_out``; persistent sessions whose client is away are included.
         """
 
+    def import_sessions(self, sessions: list[Row], done: Callable[[Row], None]) -> None:
+        """Take the filters of sessions that the broker has, each ``client_id, filters`` (filter -> QoS) and
+
+        ``expiry`` (seconds after the client has gone, None: never). ``done`` gets how many ``sessions`` and
+        ``filters`` were taken, ``skipped`` (the node's own) and ``unknown`` (filters still not known).
+
+        Raises:
+            AdminError: they exceed a limit, or nothing crosses here; none was taken.
+        """
+
     def kick(self, client_id: str) -> Row:
         """End the connection of a client, which may come again; ``client_id`` and how many were ``ended``.
 

@@ -110,6 +110,7 @@ CLIENTS = united(
     counter("wills", "messages", "Wills sent to other sites"),
     counter("wills_not_saved", "messages", "Wills for which limits.will_bytes has no room"),
     counter("sessions_expired", "sessions", "Persistent sessions that have expired"),
+    counter("sessions_imported", "sessions", "Sessions whose filters came by ildm sessions import"),
     counter("persistent_sessions_over_limit", "sessions", "Sessions ended beyond limits.persistent_sessions"),
     counter("subscriptions_over_limit", "filters", "Filters of clients that other sites are not told of"),
     counter(

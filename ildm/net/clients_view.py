@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from ildm.admin.view import AdminError, UnknownError
 from ildm.core.local.bans import Ban, Kind, TooManyBansError
 from ildm.core.local.client_session import ClientSession
+from ildm.core.local.clients import NEVER
 from ildm.core.local.record import UNKNOWN, ClientRecord
+from ildm.core.local.session_import import ImportRefusedError, KnownSession
 from ildm.mqtt import Version, topic_matches
 
 if TYPE_CHECKING:
     from ildm.core.link.link import NeighborLink
+    from ildm.core.local.session_import import SessionImport
     from ildm.core.node import Node
     from ildm.net.transport.gate import AddressGate
 
@@ -149,6 +152,31 @@ def lift(node: Node, gate: AddressGate | None, kind: Kind, name: str) -> dict[st
         raise UnknownError(f"there is no ban of {kind} {name!r}")
     node.driver.log("info", "ban lifted", kind=kind, name=name)
     return {"kind": kind, "name": name}
+
+
+def import_sessions(
+    node: Node,
+    importer: SessionImport,
+    rows: list[dict[str, Any]],
+    done: Callable[[dict[str, Any]], None],
+) -> None:
+    """See :meth:`ildm.admin.view.NodeView.import_sessions`."""
+    if not node.router.active:
+        raise AdminError("this node runs without an algorithm: nothing crosses")
+    sessions = [
+        KnownSession(row["client_id"], row["filters"], NEVER if row["expiry"] is None else row["expiry"])
+        for row in rows
+        if row["client_id"] not in node.injector.client_ids
+    ]
+    answer = {
+        "sessions": len(sessions),
+        "filters": sum(len(session.filters) for session in sessions),
+        "skipped": len(rows) - len(sessions),
+    }
+    try:
+        importer.begin(sessions, lambda: done({**answer, "unknown": node.clients.unknown}))
+    except ImportRefusedError as error:
+        raise AdminError(str(error)) from error
 
 
 def retained_page(node: Node, topic_filter: str, limit: int, offset: int) -> dict[str, Any]:

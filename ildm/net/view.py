@@ -13,6 +13,7 @@ from ildm.core.counters import Tally
 from ildm.core.host.reloading import CHANGED, SAME, differing_keys, reload_options
 from ildm.core.link.clocks import concerns
 from ildm.core.link.watching import Asked
+from ildm.core.local.session_import import SessionImport
 from ildm.core.tables import NEIGHBORS
 from ildm.log import set_log_level
 from ildm.mqtt import IldmError
@@ -22,6 +23,7 @@ from ildm.net.clients_view import (
     bans,
     client_rows,
     filters_of,
+    import_sessions,
     kick,
     lift,
     retained_page,
@@ -88,6 +90,7 @@ class LiveView:
         """Those that the node shows now."""
         self.health = Health(node)
         self.traces = MessageTraces(node)
+        self._session_import = SessionImport(node.clients)
 
     def status(self) -> dict[str, Any]:
         node = self.node
@@ -202,6 +205,9 @@ class LiveView:
 
     def clients(self) -> list[dict[str, Any]]:
         return client_rows(self.node)
+
+    def import_sessions(self, sessions: list[dict[str, Any]], done: Callable[[dict[str, Any]], None]) -> None:
+        import_sessions(self.node, self._session_import, sessions, done)
 
     def kick(self, client_id: str) -> dict[str, Any]:
         return kick(self.node, client_id)

@@ -272,6 +272,13 @@ class FakeView:
         away = {**here, "client_id": "away-1", "peer": "", "version": "", "connected": False, "since": None}
         return [here, away]
 
+    def import_sessions(self, sessions: list[dict[str, Any]], done: Callable[[dict[str, Any]], None]) -> None:
+        if self.broken is not None:
+            raise self.broken
+        self.calls.append(("import", sessions))
+        filters = sum(len(session["filters"]) for session in sessions)
+        done({"sessions": len(sessions), "filters": filters, "skipped": 0, "unknown": 1})
+
     def kick(self, client_id: str) -> dict[str, Any]:
         self.calls.append(("kick", client_id))
         if client_id != self.client_id:

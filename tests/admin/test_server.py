@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from ildm.admin import server
 from ildm.admin.server import BODY_LIMIT, AdminServer
 from ildm.admin.view import AdminError
 from ildm.config import Address
@@ -119,6 +120,47 @@ async def test_a_neighbour_that_was_not_understood(api: Api, fake: FakeView, bod
     status, answer = await api("POST", "/v1/neighbors", body)
     assert status == 400
     assert answer["error"].startswith(text)
+    assert fake.calls == []
+
+
+async def test_sessions_are_imported(api: Api, fake: FakeView) -> None:
+    session = {"client_id": "old", "filters": {"a/#": 1, "$SYS/#": 0}}
+    status, answer = await api("POST", "/v1/sessions", {"sessions": [session]})
+    assert (status, answer) == (200, {"sessions": 1, "filters": 2, "skipped": 0, "unknown": 1})
+    assert fake.calls == [("import", [{**session, "expiry": None}])]
+
+
+async def test_many_sessions_are_one_request(api: Api) -> None:
+    sessions = [{"client_id": f"c{number}", "filters": {f"a/{number}": 1}} for number in range(5000)]
+    assert (await api("POST", "/v1/sessions", {"sessions": sessions}))[1]["filters"] == 5000
+
+
+@pytest.mark.parametrize(
+    ("session", "text"),
+    [
+        ({"client_id": "a", "filters": {"a/#/b": 1}}, "sessions.0.filters.a/#/b.[key]: "),
+        ({"client_id": "a", "filters": {"a": 3}}, "sessions.0.filters.a: "),
+        ({"client_id": "a", "filters": {"a": True}}, "sessions.0.filters.a: "),
+        ({"client_id": "", "filters": {}}, "sessions.0.client_id: "),
+        ({"client_id": "a"}, "sessions.0.filters: "),
+        ({"client_id": "a", "filters": {}, "expiry": 0}, "sessions.0.expiry: "),
+        ({"client_id": "a", "filters": {}, "qos": 0}, "sessions.0.qos: unknown key"),
+    ],
+)
+async def test_sessions_that_were_not_understood(api: Api, fake: FakeView, session: Any, text: str) -> None:
+    status, answer = await api("POST", "/v1/sessions", {"sessions": [session]})
+    assert status == 400
+    assert answer["error"].startswith(text)
+    assert fake.calls == []
+
+
+async def test_too_many_filters(api: Api, fake: FakeView, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "MAX_FILTERS", 2)
+    session = {"client_id": "a", "filters": {"a": 1, "b": 1, "c": 1}}
+    assert await api("POST", "/v1/sessions", {"sessions": [session]}) == (
+        400,
+        {"error": "body: 3 filters; 2 at most"},
+    )
     assert fake.calls == []
 
 

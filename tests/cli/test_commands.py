@@ -108,6 +108,10 @@ ANSWERS: dict[str, list[Any]] = {
     "spool show": [Page(9, [SPOOLED]), Page(0, [])],
     "spool export": [{"receiver": "link/north", "file": "kept.json", "messages": 3}],
     "spool drop": [{"receiver": "link/north", "messages": 3, "bytes": 900, "oldest": None}],
+    "sessions import": [
+        {"sessions": 3, "filters": 9, "skipped": 0, "unknown": 0},
+        {"sessions": 3, "filters": 9, "skipped": 1, "unknown": 2},
+    ],
     "log-level": [{"level": "debug"}],
     "stop": [{"stopping": True, "stopped": True}, {"stopping": True, "stopped": False}],
 }

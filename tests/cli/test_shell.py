@@ -77,7 +77,7 @@ def test_help(node: AdminClient, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("s", ["status", "subscriptions", "spool", "stop"]),
+        ("s", ["status", "subscriptions", "spool", "sessions", "stop"]),
         ("nei", ["neighbor"]),
         ("neighbor ", ["list", "add", "remove"]),
         ("neighbor r", ["remove"]),

@@ -14,6 +14,9 @@ from ildm.admin.commands import node  # noqa: F401
 from ildm.admin.commands import messages  # noqa: F401
 
 # isort: split
+from ildm.admin.commands import sessions  # noqa: F401
+
+# isort: split
 from ildm.admin.commands import process  # noqa: F401
 
 # isort: split

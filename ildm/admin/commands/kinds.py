@@ -20,6 +20,14 @@ OutputFile = NewType("OutputFile", str)
 """Where to write; ``-`` is standard output."""
 TopicName = NewType("TopicName", str)
 """Of a message: no wildcards, checked."""
+SessionSource = NewType("SessionSource", str)
+"""Make of the broker whose sessions are read, or ``csv``."""
+SourceName = NewType("SourceName", str)
+"""A file, or an address of HTTP."""
+UserName = NewType("UserName", str)
+SecretFile = NewType("SecretFile", str)
+"""Its first line is the password."""
+VirtualHost = NewType("VirtualHost", str)
 LogLevelName = Literal["debug", "info", "warning", "error"]
 LogLevelChoice = NewType("LogLevelChoice", str)
 """One of them, or :data:`SHOW`."""
@@ -48,6 +56,10 @@ SHOW = LogLevelChoice("show")
 """Stands for the level as it is."""
 ANYBODY = SenderName("")
 ANY_KEY = KeyText("")
+NOBODY = UserName("")
+NO_FILE = SecretFile("")
+DEFAULT_VHOST = VirtualHost("/")
+SESSION_SOURCES = ("mosquitto", "rabbitmq", "csv")
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 """Seconds."""
 
@@ -121,6 +133,12 @@ def _kind(text: str) -> str:
     return text
 
 
+def _session_source(text: str) -> str:
+    if text not in SESSION_SOURCES:
+        raise ValueError(f"{text!r}: expected one of {', '.join(SESSION_SOURCES)}")
+    return text
+
+
 def _duration(text: str) -> float:
     number, unit = (text[:-1], text[-1]) if text[-1:] in UNITS else (text, "s")
     try:
@@ -170,6 +188,11 @@ KINDS: dict[Any, Kind] = {
     Filter: Kind("FILTER", _filter),
     Duration: Kind("TIME", _duration),
     OutputFile: Kind("FILE", _file),
+    SessionSource: Kind("MAKE", _session_source, choices=SESSION_SOURCES),
+    SourceName: Kind("FILE|URL", _file),
+    UserName: Kind("NAME", str),
+    SecretFile: Kind("FILE", str),
+    VirtualHost: Kind("NAME", str),
     LogLevelChoice: Kind("LEVEL", _level, choices=typing.get_args(LogLevelName)),
     KeyText: Kind("TEXT", str),
 }

@@ -45,6 +45,7 @@ SHOW: dict[str, Callable[[Any], RenderableType]] = {
     "spool show": spool.spooled,
     "spool export": lambda data: Text(f"{data['messages']:,} messages written to {cell(data['file'])}"),
     "spool drop": lambda data: Text(f"{cell(data['receiver'])}: {spool.thrown_away(data)}"),
+    "sessions import": peers.imported,
     "log-level": lambda data: Text(f"log level is {data['level']}"),
     "stop": lambda data: Text("stopped" if data["stopped"] else "stopping"),
 }

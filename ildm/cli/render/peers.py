@@ -148,6 +148,15 @@ def clients(page: Page) -> RenderableType:
     return Group(grid, *rest(page))
 
 
+def imported(data: Mapping[str, Any]) -> RenderableType:
+    line = Text(f"{data['sessions']:,} sessions with {data['filters']:,} filters taken")
+    if data["skipped"]:
+        line.append(f"; {data['skipped']:,} are the node's own")
+    if data["unknown"]:
+        line.append(f"; of {data['unknown']:,} sessions the filters are still unknown", style="yellow")
+    return line
+
+
 def subscriptions(page: Page) -> RenderableType:
     if not page.items:
         return Text("no subscriptions", style="dim")

@@ -249,6 +249,34 @@ class ClientRegistry:
                 client_id=record.key,
             )
 
+    @property
+    def room(self) -> int:
+        """Sessions without a connection that may still be kept."""
+        return max(0, self.limits.persistent_sessions - self._away)
+
+    def imported(self, client_id: str, filters: Mapping[str, int], expiry: int) -> None:
+        """An administrator has told the filters of a session that the broker has.
+
+        Filters are added to those that the node knows: one too many costs bytes, one too few loses messages.
+        A session that ends with its connection has replaced what the broker had.
+        """
+        record = self.records.get(client_id)
+        if record is None:
+            record = self.records[client_id] = ClientRecord(client_id)
+            self._away += 1
+            self._set_expiry(record, expiry)
+            if expiry != NEVER:
+                record.expires_at = self.calendar.cautious() + expiry
+            self._save(record)
+            self._start_expiry(record)
+        elif record.expiry == 0:
+            return
+        self.counters["sessions_imported"] += 1
+        known = record.filters
+        self.subscribed(record, {each: qos for each, qos in filters.items() if each not in known})
+        if record.is_unknown:
+            self.unsubscribed(record, [UNKNOWN])
+
     def _stays_local(self, record: ClientRecord, topic_filter: str, limit: str) -> None:
         """The client's broker has a filter that other sites are not told of."""
         self.counters["subscriptions_over_limit"] += 1

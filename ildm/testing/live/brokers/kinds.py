@@ -109,9 +109,13 @@ class RabbitMQ(Broker):
 
     _SERVER: ClassVar[Path] = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 
-    def __init__(self, directory: Path, *, place: Placement = HERE, tuned: bool = False) -> None:
+    def __init__(
+        self, directory: Path, *, place: Placement = HERE, tuned: bool = False, management: bool = False
+    ) -> None:
+        """`management` serves its API at `management_port` to the user guest, whose password is guest."""
         super().__init__(directory, place=place, tuned=tuned)
         self._amqp, self._epmd, self._dist = free_port(), free_port(), free_port()
+        self.management_port = free_port() if management else None
 
     @classmethod
     def available(cls) -> str | None:
@@ -121,11 +125,15 @@ class RabbitMQ(Broker):
 
     def command(self) -> Sequence[str | Path]:
         (self.directory / "home").mkdir(exist_ok=True)
-        (self.directory / "enabled_plugins").write_text("[rabbitmq_mqtt].\n")
+        managed = self.management_port is not None
+        plugins = "rabbitmq_mqtt,rabbitmq_management" if managed else "rabbitmq_mqtt"
+        (self.directory / "enabled_plugins").write_text(f"[{plugins}].\n")
         (self.directory / "rabbitmq.conf").write_text(
             f"listeners.tcp.1 = {self.host}:{self._amqp}\n"
             f"mqtt.listeners.tcp.1 = {self.host}:{self.port}\n"
-            "mqtt.allow_anonymous = true\n"
+            + (f"management.tcp.ip = {self.host}\n" if managed else "")
+            + (f"management.tcp.port = {self.management_port}\n" if managed else "")
+            + "mqtt.allow_anonymous = true\n"
             "mqtt.default_user = guest\n"
             "mqtt.default_pass = guest\n"
             # Else guest may come from 127.0.0.1 alone, also where the broker is in a network of its own.

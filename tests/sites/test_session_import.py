@@ -1,0 +1,88 @@
+"""Sessions from before the node was there: their clients get what other sites publish meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from ildm.admin.view import AdminError
+from ildm.importing.sessions.found import SourceError
+from ildm.mqtt import Version
+from tests.sites.client import Client
+from tests.sites.conftest import Sites
+from tests.sites.site import Site, join, settled
+from tests.support.brokers import Broker, PahoClient, RabbitMQ
+
+
+def leave_session(broker: Broker, client_id: str, topic_filter: str) -> None:
+    """A session at the broker, whose client has gone; there is no node yet."""
+    with PahoClient(broker.address, client_id, clean=False) as client:
+        client.subscribe((topic_filter, 1))
+
+
+async def back_with(site: Site, client_id: str) -> Client:
+    return await site.connect(client_id, clean=False, version=Version.V311)
+
+
+async def test_sessions_of_mosquitto_s_file(sites: Sites, topic_root: str) -> None:
+    broker = await sites.own_broker("mosquitto", persistence=True)
+    name, unnamed = f"{topic_root}-old", f"{topic_root}-clean"
+    await asyncio.to_thread(leave_session, broker, name, f"{topic_root}/+/temp")
+    await asyncio.to_thread(leave_session, broker, unnamed, f"{topic_root}/never")
+    await asyncio.to_thread(broker.stop)
+    await asyncio.to_thread(broker.start)
+    here = await sites.make("mosquitto", "sf")
+    there = await sites.make(broker, "sf")
+    await join(here, there)
+
+    answer = await there.shell(f"sessions import mosquitto {broker.directory / 'mosquitto.db'}")
+    assert (answer["sessions"], answer["filters"], answer["unknown"]) == (2, 2, 0)
+    await settled(here, there)
+    await (await here.connect()).publish(f"{topic_root}/a/temp", b"meanwhile", 1)
+    client = await back_with(there, name)
+    assert (await client.receive()).payload == b"meanwhile"
+
+
+async def test_sessions_of_rabbitmq(sites: Sites, topic_root: str, tmp_path: Path) -> None:
+    broker = await sites.own_broker("rabbitmq", management=True)
+    assert isinstance(broker, RabbitMQ)
+    name = f"{topic_root}-qos1"
+    await asyncio.to_thread(leave_session, broker, name, f"{topic_root}/+/temp/#")
+    here = await sites.make("mosquitto", "sf")
+    there = await sites.make(broker, "sf")
+    await join(here, there)
+    secret = tmp_path / "secret"
+    secret.write_text("guest\n")
+    url = f"http://127.0.0.1:{broker.management_port}"
+
+    asked = f"sessions import rabbitmq {url} --user guest --password-file {secret}"
+    answer = await there.shell(asked)
+    assert (answer["sessions"], answer["filters"]) == (1, 1)
+    await settled(here, there)
+    assert here.link(there).interest == {f"{topic_root}/+/temp/#": 1}
+    await (await here.connect()).publish(f"{topic_root}/a/temp/x", b"meanwhile", 1)
+    client = await back_with(there, name)
+    assert (await client.receive()).payload == b"meanwhile"
+    with pytest.raises(SourceError, match="status 401: wrong user or password"):
+        await there.shell(asked.replace("--user guest", "--user nobody"))
+    with pytest.raises(SourceError, match="status 404: no such virtual host"):
+        await there.shell(f"{asked} --vhost nowhere")
+
+
+async def test_nothing_is_taken_of_lines_of_which_one_is_wrong(
+    sites: Sites, topic_root: str, tmp_path: Path
+) -> None:
+    site = await sites.make("mosquitto", "sf", limits={"subscriptions_per_client": 2})
+    file = tmp_path / "sessions.csv"
+    file.write_text(f"one,{topic_root},1\ntwo,x/#/y,1\n")
+    with pytest.raises(SourceError, match=r"sessions\.csv: line 2: filter 'x/#/y'"):
+        await site.shell(f"sessions import csv {file}")
+    file.write_text(f"one,{topic_root},1\ntwo,x,1\ntwo,y,1\ntwo,z,1\n")
+    with pytest.raises(AdminError, match=r"client 'two', filter 'z': exceeds"):
+        await site.shell(f"sessions import csv {file}")
+    assert site.node.clients.records == {}
+    file.write_text(f"one,{topic_root},1\n")
+    assert (await site.shell(f"sessions import csv {file}"))["sessions"] == 1
+    assert list(site.node.clients.records) == ["one"]
