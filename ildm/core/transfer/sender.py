@@ -491,6 +491,10 @@ class Sender(SpooledSender):
         if batch.ordered is not None and not batch.ordered.may_go():
             return 0
         if wire.pacer is not None:
+            if batch.qos and wire.max_qos:  # the pacer would ask again and again where the window is full
+                count = window.takes_of(batch, first, count)
+                if not count:
+                    return 0
             count = wire.pacer.fitting(batch, first, count)
         if not (batch.qos and wire.max_qos):
             wire.write_qos_0(batch.part(first, count).at_qos(0))

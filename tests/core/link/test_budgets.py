@@ -187,6 +187,23 @@ def test_the_rest_of_a_batch_follows(world: World, qos: int, delay: float) -> No
     assert b.broker.topics() == ["t/0", "t/1"]
 
 
+@pytest.mark.parametrize("inflight", [1, 5])
+def test_what_waits_for_acknowledgements_is_not_tried_again_and_again(world: World, inflight: int) -> None:
+    world.latency = 0.2
+    a, b = row(world, "ab", "pf", link={**SLOW, "inflight": inflight})
+    client = a.client("p")
+    frames = [
+        Publish(topic=f"t/{number}", payload=b"x" * 150, qos=1, packet_id=number + 1) for number in range(50)
+    ]
+    client.transport.write(b"".join(frame.encode(Version.V311) for frame in frames))
+    before = world.events
+    world.run(4)
+    assert queued(a, "b")
+    assert world.events - before < 400
+    world.run(20)
+    assert len(b.broker.topics()) == 50
+
+
 def test_acknowledgements_do_not_wait(world: World) -> None:
     a, b = Site(world, "a", "pf", link={"rate": {"out": 125}}), Site(world, "b", "pf")
     b.node.links.add(Address("a", 2), False)
