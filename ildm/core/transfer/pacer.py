@@ -140,10 +140,10 @@ class Pacer:
         """Let messages go if there are tokens: time has passed, or the budget is another one."""
         self._end_timer()
         self._release()
-        self.paced = False
         if self.budget.wait(self._driver.now()):
-            self._ask()
+            self._ask()  # paced as before: there may be tokens by now, and a timer is needed all the same
         else:
+            self.paced = False
             self._wire.go_on()
 
     # what does not wait -----------------------------------------------------------------------

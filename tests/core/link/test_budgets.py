@@ -9,7 +9,7 @@ from ildm.config.rate import RateConfig
 from ildm.core.link.budgets import Limit, decoded, encoded
 from ildm.core.link.control import BUDGET, send_control
 from ildm.core.transfer.budget import Budget
-from ildm.mqtt import MalformedPacket, Publish, Version
+from ildm.mqtt import MalformedPacket, PingReq, Publish, Version
 from ildm.net.neighbors_view import neighbor_rows
 from ildm.testing.virtual.pipe import Pipe
 from ildm.testing.virtual.world import World
@@ -202,6 +202,23 @@ def test_what_waits_for_acknowledgements_is_not_tried_again_and_again(world: Wor
     assert world.events - before < 400
     world.run(20)
     assert len(b.broker.topics()) == 50
+
+
+def test_a_clock_that_goes_on_leaves_no_message_behind(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tokens may come between two looks at the clock in one event."""
+    a, b = row(world, "ab", "pf", link=SLOW)
+
+    def now() -> float:
+        world.time += 1e-4
+        return world.time
+
+    monkeypatch.setattr(a.driver, "now", now)
+    topics = flood(a, 400)
+    for _ in range(30):
+        world.run(0.5)
+        a.node.links.links["b"].senders[0].wire.write(PingReq().encode(Version.V5))  # a look finds debts
+    world.run(10)
+    assert b.broker.topics() == topics
 
 
 def test_acknowledgements_do_not_wait(world: World) -> None:
