@@ -66,9 +66,9 @@ RATED = 0.2
 """How often links have a rate; half as often the lines below them have one."""
 RATES = (8_000, 16_000, 64_000)
 OVERLAY_RATES = (64_000, 128_000)
-"""Bytes a second. What an overlay repeats until it is answered needs more."""
-LINES = (64_000, 128_000)
-"""Bytes a second. Over thinner ones signs of life would come too late behind full socket buffers."""
+"""Bytes a second, of links and of lines. What an overlay repeats until it is answered needs more."""
+LINES = (16_000, 64_000, 128_000)
+"""Bytes a second of each connection. Links over these need not have a rate."""
 MOVED = 0.3
 """How often the delay of a link of a ring changes, beside all else."""
 SPREAD = 0.6
@@ -146,7 +146,7 @@ def draw_setting(
             "burst": rated.choice((0.05, 0.25, 1.0)),
         }
         options["link"] = {**options.get("link", {}), "rate": rate}
-    line = rated.choice(LINES) if rated.random() < RATED / 2 else 0
+    line = rated.choice(LINES if algorithm in TREE else OVERLAY_RATES) if rated.random() < RATED / 2 else 0
     latency = random.choice((0.001, 0.001, 0.02, 0.1))
     links = _links(random, names, algorithm, rings)
     if _ring(names, links) and Random(f"weights {algorithm} {seed}").random() < 0.6:

@@ -105,8 +105,8 @@ class Announcer:
         self._sent = 0
         self._answered = 0
         self._marks: deque[tuple[int, int]] = deque()
-        self._ticks = 0
-        self._sent_at_tick = 0
+        self._pings = 0
+        self._sent_at_ping = 0
 
     # what the algorithm wants -------------------------------------------------------------------
 
@@ -158,7 +158,7 @@ class Announcer:
     def connected(self) -> None:
         """There is a new connection: packets are counted anew."""
         self.stop()
-        self._sent = self._answered = 0
+        self._sent = self._answered = self._pings = self._sent_at_ping = 0
 
     def start(self) -> None:
         """Repeat everything; the neighbour drops what is not repeated."""
@@ -215,12 +215,13 @@ class Announcer:
             self._first_steps.append((True, EVERYTHING))
             self._full()
 
-    def tick(self) -> int:
-        """To be called at regular intervals; answers for how many the packet under way has been."""
-        waited = self.waiting_for is not None and self._sent == self._sent_at_tick
-        self._ticks = self._ticks + 1 if waited else 0
-        self._sent_at_tick = self._sent
-        return self._ticks
+    def ping_answered(self) -> int:
+        """The neighbour has answered a PINGREQ; answers how many since the packet under way was sent, which
+        it should have answered before. Time says nothing: over a slow line both may wait behind messages."""
+        waited = self.waiting_for is not None and self._sent == self._sent_at_ping
+        self._pings = self._pings + 1 if waited else 0
+        self._sent_at_ping = self._sent
+        return self._pings
 
     def advertised_on(self, packets: int) -> None:
         """So many packets of this connection are known behind the neighbour, too.

@@ -575,8 +575,6 @@ class LinkManager:
         self.cooperation.clocks.tick(self.links.values())
         dead_since = self.driver.now() - PATIENCE * self.config.keep_alive
         for link in list(self.links.values()):
-            if link.announcer.tick() > 2 * PATIENCE and link.control is not None:
-                link.control.give_up("timeout", "no acknowledgement of an inter-subscription")
             for session in list(link.open_sessions):
                 session.check_unread()
                 # who does not read cannot hear: a session paused here is not judged

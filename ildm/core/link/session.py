@@ -90,6 +90,8 @@ BLAMES = frozenset(
     )
 )
 """Reasons of DISCONNECT that may lie in a message."""
+UNANSWERED = 4
+"""PINGREQ that a neighbour may answer before a SUBSCRIBE or UNSUBSCRIBE that it got before them."""
 BOTH_PART = 1.0
 """Seconds until a session ends that both ends have refused: neither reads the other's reason."""
 INTEREST = b"\x82\xa2"
@@ -666,6 +668,9 @@ class LinkSession(BaseSession):
                     link.round_trip.answered(self.driver.precise())
                     self.cooperation.budgets.measured(link)
                     self.cooperation.membership.measured(link)
+                    if link.announcer.ping_answered() > UNANSWERED:
+                        self.give_up("timeout", "no acknowledgement of an inter-subscription")
+                        return
             case Disconnect():
                 self._disconnected(packet, link, sender)
             case _:

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 SOCKET = 128 << 10
 """Bytes in the socket buffers of both ends and on the wire, per direction."""
+SEGMENT = 1460
+"""Bytes that a thin line carries at once, or those of :data:`TOGETHER`: the first arrive before the last."""
+TOGETHER = 0.1
+"""Seconds."""
 READ = 256 << 10
 """Bytes handed over in one read, as asyncio does it."""
 _WRITABLE = (bytes, bytearray, memoryview)
@@ -159,6 +163,14 @@ class Pipe:
             self._send(FIN)
 
     def _send(self, item: bytes | None) -> None:
+        if item and self.rate is not None:
+            size = max(SEGMENT, int(self.rate * TOGETHER))
+            while len(item) > size:
+                self._go(item[:size])
+                item = item[size:]
+        self._go(item)
+
+    def _go(self, item: bytes | None) -> None:
         world = self.world
         gone = world.time
         if item:

@@ -32,11 +32,14 @@ LIMIT = 60.0
 """Seconds after the last operation or fault until it must be; with an overlay:"""
 OVERLAY_LIMIT = 240.0
 AGREED = 20
-"""So many steps later all nodes see the same tree."""
+"""So many steps after links are idle all nodes see the same tree."""
 MISUNDERSTOOD = ("link_malformed", "link_unknown_control", "link_internal_errors", "internal_errors")
 """Counters that say of packets between nodes that they cannot be."""
 LONGER = 3
 """Times the limit more, as long as messages are on their way: over a slow link one by one may be allowed."""
+ROUNDS = 4
+"""So often a thin line may have to carry all that is published: more than once after faults, and when delays
+change the tree."""
 MENDED = frozenset({"lost", "retained", "stale"})
 """Invariants that may come to hold later; what else was found stays so."""
 
@@ -77,6 +80,7 @@ class Warm:
         world.run(8.0 if overlay else 2.5)
         self.settle = OVERLAY_SETTLE if overlay else SETTLE
         self.limit = OVERLAY_LIMIT if overlay else LIMIT
+        self.longest = LONGER * self.limit
 
     def _tree_changed(self, name: str) -> Callable[[], None]:
         def changed() -> None:
@@ -121,6 +125,10 @@ class Warm:
         nemesis.readings.repeat()
         for fault in schedule.faults:
             nemesis.plan(fault, begin)
+        if self.setting.line:
+            published = [each for each in schedule.operations if each.do == "publish"]
+            size = sum(size for each in published for _, size in each.messages())
+            self.longest += ROUNDS * size / self.setting.line
         about = self._about(schedule, run)
         verdict, trouble = Verdict([], 0), ""
         try:
@@ -172,7 +180,7 @@ class Warm:
         while True:
             world.run(STEP)
             quiet = recorder.clock() - recorder.last_stir >= QUIET
-            late = world.time >= end and (self._idle() or world.time >= end + LONGER * self.limit)
+            late = world.time >= end and (self._idle() or world.time >= end + self.longest)
             if late or (quiet and all(client.settled for client in clients.values())):
                 retained = self._retained(recorder)
                 known = history.length, [event._replace(t=0.0) for event in retained]
@@ -191,7 +199,9 @@ class Warm:
 
     def _in_one_forest(self) -> None:
         """All nodes see the same links and the same tree of them, at the latest a while after all is done."""
-        for _ in range(AGREED):
+        left, end = AGREED, self.world.time + self.longest
+        while left and self.world.time < end:
+            left -= self._idle()
             seen = {name: site.forest() for name, site in self.sites.items()}
             if len(set(map(str, seen.values()))) == 1:
                 return
