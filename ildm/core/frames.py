@@ -17,12 +17,12 @@ PUBLISH_QOS_1 = 0x32
 """The same with QoS 1."""
 PUBLISH_QOS_2 = 0x34
 """The same with QoS 2."""
-PLAIN = bytes((PUBLISH, PUBLISH_QOS_1, PUBLISH_QOS_2))
-"""First bytes of what may be part of a run."""
 QOS = 0x06
 """The bits of its QoS."""
 DUP = 0x08
 """The flag of a PUBLISH that was sent before (MQTT-3.3.1-1)."""
+NOT_RETAINED = bytes((PUBLISH, PUBLISH_QOS_1, PUBLISH_QOS_2, PUBLISH_QOS_1 | DUP, PUBLISH_QOS_2 | DUP))
+"""First bytes of what may be part of a run."""
 RETAIN = 0x01
 """The flag of a retained PUBLISH (MQTT 5, 3.3.1.3)."""
 LONG_RUN = 4
@@ -44,7 +44,7 @@ LOW = bytes(range(256)) * 256
 def publish_run(data: bytes, start: int, header_end: int, end: int, properties: bool) -> Run | None:
     """The run that begins with the complete frame ``data[start:end]``, a PUBLISH of QoS 0, 1 or 2.
 
-    The frame has neither DUP nor RETAIN. ``header_end`` is where the variable header begins. With
+    The frame has no RETAIN. ``header_end`` is where the variable header begins. With
     ``properties`` (MQTT 5) only frames without any property form a run. One with properties that are known
     (:func:`know_properties`) is a run of its own. For others the answer is None, and also for a packet
     identifier of 0, which has to be refused (MQTT-2.2.1-3).
@@ -246,6 +246,13 @@ def id_offset(frame: bytes) -> int:
     assert length is not None
     header_end = length[1]
     return header_end + 2 + ((frame[header_end] << 8) | frame[header_end + 1])
+
+
+def without_dup(frames: bytes, size: int) -> bytes:
+    """A run of QoS 1 or 2 as if nothing of it was sent before."""
+    changed = bytearray(frames)
+    changed[::size] = bytes((frames[0] & ~DUP,)) * (len(frames) // size)
+    return bytes(changed)
 
 
 def with_ids(frames: bytes, size: int, offset: int, first_id: int, first: int = 0) -> bytes:

@@ -7,15 +7,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ildm.api import Role, SessionStatus, Source, Unreachable
 from ildm.core.frames import (
-    PLAIN,
+    DUP,
+    NOT_RETAINED,
     PUBLISH,
+    PUBLISH_QOS_1,
     PUBLISH_QOS_2,
+    QOS,
     Run,
     Tail,
     id_offset,
     know_properties,
     packet_ids,
     publish_run,
+    without_dup,
 )
 from ildm.core.link.admitting import Admitting
 from ildm.core.link.budgets import FEATURE, window_bytes
@@ -32,7 +36,7 @@ from ildm.core.link.versions import PROTOCOLS
 from ildm.core.session import CLOSE_TIMEOUT, BaseSession
 from ildm.core.transfer.ack_runs import ACKNOWLEDGEMENTS, PUBACK, PUBREC, PUBREL, acknowledged_ids
 from ildm.core.transfer.batch import may_join
-from ildm.core.transfer.identity import UNKNOWN
+from ildm.core.transfer.identity import UNKNOWN, Origin
 from ildm.core.transfer.message_ids import FROM_HEAD
 from ildm.mqtt import (
     Disconnect,
@@ -418,7 +422,7 @@ class LinkSession(BaseSession):
                 missing = end - end_of_data
                 break
             first = data[pos]
-            if first in PLAIN and self.link is not None:
+            if first in NOT_RETAINED and self.link is not None:
                 pos = self._publish(data, pos, header_end, end)
             elif first in ACKNOWLEDGEMENTS and self.link is not None:
                 pos = self._acknowledged(data, pos, end, first)
@@ -436,7 +440,7 @@ class LinkSession(BaseSession):
         self.parts.dispatch.deliver()
 
     def _publish(self, data: bytes, pos: int, header_end: int, end: int) -> int:
-        """PUBLISH with neither DUP nor RETAIN; returns where the next frame begins."""
+        """PUBLISH without RETAIN; returns where the next frame begins."""
         parts = self.parts
         link = self.link
         assert link is not None
@@ -458,22 +462,58 @@ class LinkSession(BaseSession):
             return end
         run_end, size, topic, body = run
         inbound = None if data[pos] == PUBLISH else self.inbound
-        if inbound is not None and data[pos] == PUBLISH_QOS_2:
-            ids = packet_ids(data[pos + body : run_end : size], data[pos + body + 1 : run_end : size])
-            if inbound.are_unreleased(ids) or (link.rules is not None and link.rules.lowers(topic)):
+        ids: Sequence[int] | None = None  # of what may have come before
+        if inbound is not None and data[pos] != PUBLISH_QOS_1:
+            qos_2 = data[pos] & ~DUP == PUBLISH_QOS_2
+            if qos_2 and link.rules is not None and link.rules.lowers(topic):
                 parts.router.send_gathered()
                 self._packet(data[pos:end])
                 return end
+            ids = packet_ids(data[pos + body : run_end : size], data[pos + body + 1 : run_end : size])
+            if not (data[pos] & DUP or inbound.are_unreleased(ids)):
+                ids = None
         origin = UNKNOWN if inbound is None else inbound.received_ids.take((run_end - pos) // size)
         if not link.state.takes:  # neither taken nor acknowledged
             parts.counters["link_blocked_messages"] += (run_end - pos) // size
-            return run_end
+        elif ids is None:
+            self._arrived(link, topic, data[pos:run_end], size, inbound, origin)
+        else:
+            assert inbound is not None
+            self._again(link, topic, data[pos:run_end], size, ids, inbound, origin)
+        return run_end
+
+    def _arrived(
+        self,
+        link: NeighborLink,
+        topic: bytes,
+        frames: bytes,
+        size: int,
+        inbound: Inbound | None,
+        origin: Origin,
+    ) -> None:
+        """Take a run of frames."""
         if link.rules is None:
-            parts.router.run_arrived(link, topic, data[pos:run_end], size, self.index, inbound, origin)
+            self.parts.router.run_arrived(link, topic, frames, size, self.index, inbound, origin)
         else:
             edge = Admitting(self.parts, link, self.index, link.rules)
-            edge.run(topic, data[pos:run_end], size, inbound, origin)
-        return run_end
+            edge.run(topic, frames, size, inbound, origin)
+
+    def _again(
+        self,
+        link: NeighborLink,
+        topic: bytes,
+        frames: bytes,
+        size: int,
+        ids: Sequence[int],
+        inbound: Inbound,
+        origin: Origin,
+    ) -> None:
+        """Take what has not come before of a run that may have been sent before."""
+        qos, dup = (frames[0] & QOS) >> 1, frames[0] & DUP != 0
+        frames = without_dup(frames, size)
+        for first, count in inbound.new_ones(ids, qos, dup):
+            part = frames[first * size : (first + count) * size]
+            self._arrived(link, topic, part, size, inbound, origin.at(first))
 
     def _alone(self, frame: bytes, end: int) -> Run | None:
         """A message with properties as a run that ends at ``end``; None: it has to be looked at."""

@@ -23,10 +23,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from ildm.core.transfer.ack_runs import PUBCOMP, acknowledgements_of
+from ildm.core.transfer.ack_runs import PUBACK, PUBCOMP, PUBREC, acknowledgements_of
 from ildm.core.transfer.batch import Batch
+from ildm.core.transfer.identity import Stretches
 from ildm.core.transfer.message_ids import ReceivedIds
 from ildm.core.transfer.receipt import Receipt
+from ildm.core.transfer.window import consecutive
 from ildm.mqtt import ProtocolViolation, PubAck, PubRec, ReasonCode, Version
 
 
@@ -162,22 +164,33 @@ class Inbound:
         Raises:
             ProtocolViolation: more than the credit (MQTT-3.3.4-9), or an identifier in use (MQTT-2.2.1-3).
         """
-        if packet_id in self._unacknowledged or packet_id in self._unacknowledged_qos2:
-            if not dup:
-                raise _in_use()
-            return False
-        if qos == 1:
-            if dup and packet_id in self._recent_set:
-                self._write_durable(PubAck(packet_id=packet_id).encode(Version.V5))
-                return False
-        elif packet_id in self._unreleased:
-            self._write_durable(PubRec(packet_id=packet_id).encode(Version.V5))
+        if not self.new_ones((packet_id,), qos, dup):
             return False
         self._check_credit(1, size)
         (self._unacknowledged if qos == 1 else self._unacknowledged_qos2).add(packet_id)
         self._sizes[packet_id] = size
         self.unacknowledged_bytes += size
         return True
+
+    def new_ones(self, ids: Sequence[int], qos: int, dup: bool) -> Stretches:
+        """Which of these messages of QoS 1 or 2 have not come before: the place of the first, and how many.
+
+        What was answered before is again. Raises: as :meth:`take`.
+        """
+        answered = self._unreleased if qos == 2 else self._recent_set if dup else ()
+        again: list[int] = []
+        places: list[int] = []
+        for place, packet_id in enumerate(ids):
+            if packet_id in self._unacknowledged or packet_id in self._unacknowledged_qos2:
+                if not dup:
+                    raise _in_use()
+            elif packet_id in answered:
+                again.append(packet_id)
+            else:
+                places.append(place)
+        if again:
+            self._write_durable(acknowledgements_of(PUBREC if qos == 2 else PUBACK, again))
+        return list(consecutive(places))
 
     def take_batch(self, batch: Batch) -> None:
         """Take a batch of QoS 1 or 2 without DUP, none of which is unreleased. Raises: as :meth:`take`."""

@@ -266,6 +266,25 @@ def test_an_identifier_in_use_is_refused() -> None:
         inbound.take_batch(like(run(5, 1) * 2, 9))
 
 
+@pytest.mark.parametrize(("qos", "dup"), [(1, True), (2, True), (2, False)])
+def test_of_messages_sent_again_those_answered_are_answered_again(qos: int, dup: bool) -> None:
+    answers = Answers(limit=20)
+    inbound = answers.inbound
+    for packet_id in (3, 4, 7, 9):
+        inbound.take(packet_id, qos, False, 10)
+        if packet_id != 9:
+            inbound.settle(packet_id)
+    if dup:
+        assert inbound.new_ones(range(1, 11), qos, True) == [(0, 2), (4, 2), (7, 1), (9, 1)]
+        assert inbound.new_ones(range(10, 13), qos, True) == [(0, 3)]
+    else:
+        assert inbound.new_ones(range(1, 9), qos, False) == [(0, 2), (4, 2), (7, 1)]
+        with pytest.raises(ProtocolViolation, match="in use"):
+            inbound.new_ones(range(8, 11), qos, False)
+    again: list[Any] = [PubAck(packet_id=i) if qos == 1 else PubRec(packet_id=i) for i in (3, 4, 7)]
+    assert answers.written == again * 2
+
+
 def test_answers_are_deferred_while_a_queue_is_full() -> None:
     answers = Answers()
     inbound = answers.inbound

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -81,6 +82,26 @@ def test_a_chunk_is_one_record(version: Version, qos: int, properties: Propertie
         assert [packet.properties for packet in came] == [
             (properties or {}) if n % 2 else {} for n in range(COUNT)
         ]
+
+
+@pytest.mark.parametrize(("version", "qos", "properties"), KINDS)
+def test_a_chunk_sent_again_is_one_record(version: Version, qos: int, properties: Properties | None) -> None:
+    world, (a, b) = sites("ab")
+    wants(world, b, "m/#", qos=2)
+    client = a.client("p", version=version)
+    data, payloads = chunk(["m"], version, qos, properties)
+    before = spool(b).last
+    session = a.node.links.links["b"].open_sessions[0]
+    pipe: Any = session.transport
+    pipe.latency = 10.0
+    client.transport.write(data)
+    world.run(1)
+    assert a.node.links.links["b"].senders[0].inflight == COUNT
+    session.abort()
+    world.run(10)
+    notes = 2 * COUNT if qos == 2 else 0
+    assert injected(b) == payloads
+    assert spool(b).last == before + 1 + notes
 
 
 @pytest.mark.parametrize("moment", [0.0, 0.005, 0.012, 0.018, 0.024, 0.031, 0.05])
