@@ -56,7 +56,7 @@ def _checked(file: Path) -> tuple[Config, list[Finding]]:
         read_secret(config.link.secret, config.link.secret_file, "link.secret_file")
         read_secret(None, config.metrics.token_file, "metrics.token_file")
         try_plugins(config, plugins)
-    findings = examine(config, thorough=True)
+    findings = examine(config, thorough=True, has_overlay=plugins.has_overlay)
     fatal = [f"{file}: {found.key}: {found.text}" for found in findings if found.fatal]
     if fatal:
         raise ConfigError("\n".join(fatal))

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ildm.config import SHORT_SECRET, Address, Config, ConfigError, read_secret
+from ildm.config.rate import LEAST_OF_OVERLAYS
 from ildm.core.transfer.rules import remaps
 from ildm.hosts import Hosts
 from ildm.net.dashboard.token import read_token
@@ -34,12 +35,14 @@ class Finding(NamedTuple):
     fatal: bool
 
 
-def examine(config: Config, *, thorough: bool, given: Collection[str] = ()) -> list[Finding]:
+def examine(
+    config: Config, *, thorough: bool, given: Collection[str] = (), has_overlay: bool = False
+) -> list[Finding]:
     """Everything that speaks against a start, in the order of the configuration's keys.
 
     ``thorough`` asks the resolver and tries ports, too: what ``ildm check`` has time for. Otherwise only
     what is certain without waiting is looked at. ``given`` are paths of unix sockets that listen already, for
-    the node.
+    the node; ``has_overlay``: the algorithm has one.
     """
     hosts = Hosts(thorough)
     hosts.ask(address for _, address in _addresses(config))
@@ -53,6 +56,7 @@ def examine(config: Config, *, thorough: bool, given: Collection[str] = ()) -> l
         *_certificates(config),
         *_neighbors(config, hosts),
         *_rules(config),
+        *(_rates(config) if has_overlay else ()),
         *_admin_socket(config),
         *_dashboard(config),
         *_traces(config),
@@ -223,6 +227,22 @@ def _rules(config: Config) -> Iterator[Finding]:
             "write here what may cross with all others ([]: everything)",
             False,
         )
+
+
+def _rates(config: Config) -> Iterator[Finding]:
+    """Rates that are too low for an overlay."""
+    places = [("link.rate", config.link.rate)]
+    places += [
+        (f"link.neighbors.{n}.rate", each.rate) for n, each in enumerate(config.link.neighbors) if each.rate
+    ]
+    for place, each in places:
+        for key, rate in (("out", each.out), ("in", each.in_)):
+            if rate is not None and rate < LEAST_OF_OVERLAYS:
+                text = (
+                    f"{rate} bytes a second are few for an overlay: what it repeats until it is answered may "
+                    f"take more. Take {LEAST_OF_OVERLAYS} or more, or sf"
+                )
+                yield Finding(f"{place}.{key}", text, False)
 
 
 def _secret(config: Config) -> Iterator[Finding]:

@@ -338,6 +338,21 @@ def test_neighbours_that_exchange_nothing_are_warned_of(tmp_path: Path) -> None:
         )
 
 
+def test_rates_too_low_for_an_overlay_are_warned_of(tmp_path: Path) -> None:
+    link = {
+        "listen": None,
+        "rate": {"out": 8000, "in": 64_000},
+        "neighbors": [{"url": "192.0.2.1:1885", "rate": {"in": "64kbit"}}],
+    }
+    config = config_of({"algorithm": {"name": "sg_tbps"}, "link": link}, tmp_path)
+    found = [each for each in examine(config, thorough=False, has_overlay=True) if "overlay" in each.text]
+    assert [(each.key, each.fatal) for each in found] == [
+        ("link.rate.out", False),
+        ("link.neighbors.0.rate.in", False),
+    ]
+    assert not [each for each in examine(config, thorough=False) if "overlay" in each.text]
+
+
 def test_rules_without_an_algorithm_are_warned_of(tmp_path: Path) -> None:
     link = {"listen": None, "rules": [{"allow": ["#"]}]}
     assert [(each.key, each.fatal) for each in found({"link": link}, tmp_path)] == [("link.rules", False)]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import ConfigDict, Field
 
 from ildm.config.section import IN_SECONDS, Rate, Section
 
 LEAST_BURST = 1024
+LEAST_OF_OVERLAYS: Final = 64_000
+"""Bytes a second of a link. Below it what an overlay repeats until it is answered may fill the link."""
 
 
 class RateConfig(Section):

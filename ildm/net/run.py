@@ -46,7 +46,7 @@ def run_node(config: Config, *, source: Path | None = None, started: Callable[[]
         keep_freed_memory()
     notifier, inherited = take_notifier(os.environ), take_sockets(os.environ)
     plugins = load_plugins(config)
-    findings = examine(config, thorough=False, given=inherited.paths)
+    findings = examine(config, thorough=False, given=inherited.paths, has_overlay=plugins.has_overlay)
     if fatal := [f"{found.key}: {found.text}" for found in findings if found.fatal]:
         raise ConfigError("\n".join(fatal))
     for found in findings:

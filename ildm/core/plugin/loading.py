@@ -38,6 +38,10 @@ class PluginSpecs(NamedTuple):
     algorithm: PluginSpec | None
     filters: Sequence[PluginSpec]
 
+    @property
+    def has_overlay(self) -> bool:
+        return self.algorithm is not None and issubclass(self.algorithm.plugin, OverlayAlgorithm)
+
 
 class Installed(NamedTuple):
     """An entry point of a plugin, and what was found there."""
@@ -76,9 +80,8 @@ def check_reachable(config: Config, plugins: PluginSpecs) -> None:
         ConfigError: they cannot, or do not.
     """
     chosen = plugins.algorithm
-    has_overlay = chosen is not None and issubclass(chosen.plugin, OverlayAlgorithm)
-    refuse_site_rules(config.site, has_overlay=has_overlay)
-    if chosen is not None and has_overlay:
+    refuse_site_rules(config.site, has_overlay=plugins.has_overlay)
+    if chosen is not None and plugins.has_overlay:
         required_address(config.link, chosen.name)
         refuse_rules(config.link, chosen.name)
         refuse_classes(config.link, chosen.name)

@@ -122,7 +122,8 @@ class Reloader:
         if source is None:
             raise ReloadError("this node was not started with a configuration file")
         self._refuse_at_the_end()
-        read = await asyncio.to_thread(_read, source, server.inherited)
+        has_overlay = server.plugins.has_overlay
+        read = await asyncio.to_thread(_read, source, server.inherited, has_overlay)
         changes = [*differences(server.config, read.config), *self._contents(read)]
         if changes and read.empty:  # all defaults; more likely it is just being written
             raise ReloadError(f"{source}: the file is empty: nothing was changed")
@@ -292,7 +293,7 @@ class Reloader:
             undo.callback(dispatch.change_options, each.loaded, former)
 
 
-def _read(source: Path, inherited: Inherited) -> Read:
+def _read(source: Path, inherited: Inherited, has_overlay: bool) -> Read:
     """Blocks. Raises: ReloadError."""
     try:
         os.close(open_regular(source))  # of a running node: what waits for a writer would hold up all reloads
@@ -301,7 +302,7 @@ def _read(source: Path, inherited: Inherited) -> Read:
         secrets = read_secrets(config)
         tls = NodeTls(config)
         collector = Collector.of(config.trace)
-        findings = examine(config, thorough=False, given=inherited.paths)
+        findings = examine(config, thorough=False, given=inherited.paths, has_overlay=has_overlay)
     except OSError as error:  # gone since
         raise ReloadError(f"{source}: cannot be read: {reason(error)}") from error
     except ConfigError as error:
