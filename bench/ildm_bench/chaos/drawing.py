@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Literal
 
+from ildm.core.link.discovery import LEAVE_AFTER
 from ildm.core.link.features import FEATURES
 from ildm.core.link.versions import PROTOCOLS
 from ildm_bench.chaos.schedule import Client, Fault, Kind, Operation, Schedule, Setting, Variant
@@ -69,6 +70,10 @@ OVERLAY_RATES = (64_000, 128_000)
 """Bytes a second, of links and of lines. What an overlay repeats until it is answered needs more."""
 LINES = (16_000, 64_000, 128_000)
 """Bytes a second of each connection. Links over these need not have a rate."""
+DISCOVERED = 0.2
+"""How often nodes find each other by DNS."""
+FORGOTTEN = 0.1
+"""How often DNS is wrong for so long that what it does not name is not dialed any more."""
 MOVED = 0.3
 """How often the delay of a link of a ring changes, beside all else."""
 SPREAD = 0.6
@@ -158,7 +163,10 @@ def draw_setting(
     if unequal.random() < UNEQUAL:
         variants = {name: variant(unequal) for name in names}
         secret = unequal.choice(("", SECRET))
-    return Setting(algorithm, names, links, makes, mode, options, latency, seed, variants, secret, line)
+    discover = Random(f"discover {algorithm} {seed}").random() < DISCOVERED
+    return Setting(
+        algorithm, names, links, makes, mode, options, latency, seed, variants, secret, line, discover
+    )
 
 
 def variant(random: Random) -> Variant:
@@ -207,6 +215,8 @@ def draw(
     :func:`draw_setting` has made it, if it is at hand.
     """
     setting = setting or draw_setting(seed // SHARED, algorithm, sites=sites, brokers=brokers, mode=mode)
+    if fault == "dns":
+        setting = replace(setting, discover=True)
     random = Random(f"schedule {algorithm} {seed}")
     pause = Random(f"pause {algorithm} {seed}").choice(PAUSES)
     drawing = _Drawing(random, setting, scale or usual(seed), pause)
@@ -370,6 +380,7 @@ class _Drawing:
             if kind == "mixed":
                 weights = MIXED | ({"power": 10} if self.setting.mode == "power" else {})
                 weights |= {"hold-session": 5} if self.sessions > 1 else {}
+                weights |= {"dns": 10} if self.setting.discover else {}
                 one = random.choices(list(weights), list(weights.values()))[0]
             fault = self.one_fault(one)
             if drawn and random.random() < 0.4:  # while the one before lasts, or just after it
@@ -491,6 +502,13 @@ class _Drawing:
                 return self.fault(kind, (f"{random.choice(('node', 'node', 'broker'))}/{site}",))
             case "clock":
                 return self.fault(kind, (f"node/{site}",), random.choice((-3600.0, -5.0, 5.0, 3600.0)))
+            case "dns":
+                apart = random.random() < APART
+                targets = tuple(f"node/{each}" for each in (self.setting.sites if apart else (site,)))
+                fault = self.fault(kind, targets, float(random.randrange(4)))
+                if random.random() < FORGOTTEN:
+                    fault = replace(fault, lasts=LEAVE_AFTER + round(random.random() * self.scale.pause, 3))
+                return fault
             case "flip":
                 return self.fault(kind, (f"node/{site}",), round(random.random(), 4))
             case "tear":

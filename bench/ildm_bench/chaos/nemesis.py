@@ -26,6 +26,7 @@ UNABLE: dict[Kind, str] = {
     "flap": "a run is too short for nodes to follow it",
     "upgrade": "the nodes of a run are of one release",
     "downgrade": "the nodes of a run are of one release",
+    "dns": "the nodes of a run are told their neighbours",
 }
 """What only virtual time has, and why."""
 AGAIN = 0.2

@@ -35,6 +35,7 @@ Kind = Literal[
     "flap",
     "upgrade",
     "downgrade",
+    "dns",
 ]
 """What befalls whom; ``value`` of the :class:`Fault` in brackets.
 
@@ -53,6 +54,8 @@ clock: wall time jumps [seconds]; it stays so.
 descriptors: for ``lasts`` no connection can be made or accepted.
 upgrade, downgrade: as kill, and what comes back has the ``variant`` of the :class:`Fault` [seconds in which
 the node may drain before it is killed; 0: it is killed at once].
+dns: for ``lasts`` name servers say to it [0: that there is no such name; 1: nothing; 2: other addresses;
+3: each second another of these, or what is right]. It matters if the setting has ``discover``.
 
 On links, ``link/SITE/SITE``, where the first is named by the second, or dials it, or neither:
 
@@ -66,7 +69,7 @@ drift: everything takes longer and longer, up to [seconds], and then less and le
 flap: everything takes [seconds] longer, and does not, in turn.
 """
 CHANGES = frozenset({"upgrade", "downgrade"})
-NODE_FAULTS = CHANGES | {"power", "tear", "flip", "disk-full", "io-error", "clock", "descriptors"}
+NODE_FAULTS = CHANGES | {"power", "tear", "flip", "disk-full", "io-error", "clock", "descriptors", "dns"}
 LINK_FAULTS = frozenset({"cut", "hold", "hold-one-way", "hold-session", "slow", "drift", "flap"})
 DEADLY = CHANGES | {"kill", "power", "tear", "flip"}
 """Those that end a process."""
@@ -114,6 +117,8 @@ class Setting:
     """The link secret of all nodes, in virtual time; empty: they have none."""
     line: int = 0
     """Bytes a second that go from one site to another on each connection, in virtual time; 0: any number."""
+    discover: bool = False
+    """Nodes are not told whom to dial, but find them by DNS, in virtual time."""
 
 
 @dataclass(frozen=True, slots=True)

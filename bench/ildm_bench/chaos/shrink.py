@@ -145,6 +145,7 @@ class _Shrinking:
             fewer = {each: variant for each, variant in setting.variants.items() if each != site}
             self._try(replace(self.best, setting=replace(setting, variants=fewer)))
         self._try(replace(self.best, setting=replace(self.best.setting, secret="")))
+        self._try(replace(self.best, setting=replace(self.best.setting, discover=False)))
         for site in reversed(self.best.setting.sites):
             setting = self.best.setting
             used = {client.site for client in self.best.clients}

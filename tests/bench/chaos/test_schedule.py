@@ -28,7 +28,18 @@ def test_neighbouring_seeds_share_a_setting() -> None:
 
 @pytest.mark.parametrize(
     "fault",
-    ["mixed", "none", "kill-all", "flip", "power", "hold-one-way", "hold-session", "upgrade", "downgrade"],
+    [
+        "mixed",
+        "none",
+        "kill-all",
+        "flip",
+        "power",
+        "hold-one-way",
+        "hold-session",
+        "upgrade",
+        "downgrade",
+        "dns",
+    ],
 )
 @pytest.mark.parametrize("algorithm", ["sf", "sg_tbps"])
 def test_what_is_drawn_makes_sense_and_survives_a_file(algorithm: str, fault: str, tmp_path: Path) -> None:

@@ -12,7 +12,9 @@ from unittest.mock import patch
 import pytest
 from typer.testing import CliRunner
 
+from ildm.config import Address, LookupConfig
 from ildm.core.link.control import WEIGHT, send_control
+from ildm.core.link.discovery import LEAVE_AFTER, Discovery
 from ildm.core.link.interest import ReceivedInterest
 from ildm.core.link.link import NeighborLink
 from ildm.core.link.versions import PROTOCOLS
@@ -35,6 +37,7 @@ from ildm_bench.chaos.virtual.hunt import (
     carry_out_all,
     hunt,
 )
+from ildm_bench.chaos.virtual.names import EACH, INTERVAL
 from ildm_bench.chaos.virtual.run import Result, Warm
 
 ROW = Setting("sf", ("a", "b", "c"), (("b", "a"), ("c", "b")), ("mosquitto",) * 3, mode="off")
@@ -68,6 +71,36 @@ def test_a_node_without_a_spool_loses_what_waits_at_it_and_that_is_found() -> No
         *(("lost", seq) for seq in range(5)),
         ("unadmitted", 5),
     ]
+
+
+@pytest.mark.parametrize("value", range(4))
+def test_wrong_names_end_no_link(value: int) -> None:
+    """Not even where DNS has not named a neighbour for so long that it would not be dialed again."""
+    fault = Fault(4.5, "dns", ("node/b", "node/c"), LEAVE_AFTER + 5, value)
+    warm = Warm(replace(ROW, discover=True))
+    ended = {name: site.driver.events["link down"] for name, site in warm.sites.items()}
+    result, _ = warm.run(published(20, fault))
+    assert not result.failed, result
+    assert result.verdict.owed == 20
+    assert ended == {name: site.driver.events["link down"] for name, site in warm.sites.items()}
+    unanswered = warm.sites["b"].node.counters["discover_failed"]
+    assert (unanswered > LEAVE_AFTER / INTERVAL / 5) is (value in {1, EACH})
+
+
+def test_a_link_that_ends_because_of_names_is_found() -> None:
+    look = Discovery._look
+
+    def end(self: Discovery, named: list[Address], question: LookupConfig) -> None:
+        look(self, named, question)
+        for found in self.found.values():
+            session = None if found.neighbor is None else found.neighbor.session
+            if found.absent_since is not None and session is not None:
+                session.abort()
+
+    fault = Fault(4.5, "dns", ("node/b",), 3.0)
+    with patch.object(Discovery, "_look", end):
+        result, _ = carry_out(published(20, fault, setting=replace(ROW, discover=True)))
+    assert "b has ended links because of DNS: ['a']" in result.trouble
 
 
 def test_what_a_node_has_counted_wrong_is_found() -> None:

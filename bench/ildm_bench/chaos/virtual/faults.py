@@ -13,8 +13,9 @@ from ildm.testing.virtual.world import World
 from ildm_bench.chaos.recording import Recorder
 from ildm_bench.chaos.schedule import CHANGES, DEADLY, Fault, Setting
 from ildm_bench.chaos.virtual.carried import Carried, bound
+from ildm_bench.chaos.virtual.names import LINKS, Names
 from ildm_bench.chaos.virtual.readings import Readings
-from ildm_bench.chaos.virtual.site import LINKS, Site
+from ildm_bench.chaos.virtual.site import Site
 
 MOVES = 16
 """So often the delay of a path changes while it drifts or flaps."""
@@ -23,10 +24,13 @@ MOVES = 16
 class Nemesis:
     """Faults begin and end at their times; those that overlap are over when the last of them is."""
 
-    def __init__(self, world: World, sites: Mapping[str, Site], recorder: Recorder, setting: Setting) -> None:
+    def __init__(
+        self, world: World, sites: Mapping[str, Site], recorder: Recorder, setting: Setting, names: Names
+    ) -> None:
         self.world = world
         self.sites = sites
         self.recorder = recorder
+        self.names = names
         self.active: Counter[tuple[str, str]] = Counter()
         """How often each kind acts on each target; ``down``: what ends processes."""
         self.slow: dict[str, float] = {}
@@ -77,6 +81,8 @@ class Nemesis:
                 self._kill(what, site, fault)
         elif fault.kind == "pause":
             self._process(what, site).pause()
+        elif fault.kind == "dns":
+            self.names.spoilt[where] = int(fault.value)
         elif fault.kind == "clock":
             site.jump(fault.value)
         elif fault.kind == "descriptors":
@@ -103,6 +109,8 @@ class Nemesis:
                     process.go_on()
             elif fault.kind == "descriptors":
                 self.sites[where].driver.descriptors = True
+            elif fault.kind == "dns":
+                del self.names.spoilt[where]
             elif fault.kind in {"disk-full", "io-error"}:
                 self.sites[where].mend_disk()
         self.recorder.note("nemesis", "heal", "info", topic=fault.kind, session=target, value=number)

@@ -33,6 +33,8 @@ REACHED = {
     "change_waiting": "nodes with messages for links at one of these",
     "links_older": "links of the former protocol",
     "links_fewer": "links with features that one end alone has",
+    "discover_failed": "questions to name servers without an answer",
+    "discover_refused": "addresses found for which there was no room",
     "tree": "changes of the tree",
     "tree_swaps": "changes of the tree for delays",
     "wills": "wills sent on",

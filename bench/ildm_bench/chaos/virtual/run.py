@@ -19,8 +19,9 @@ from ildm_bench.chaos.schedule import Client, Operation, Schedule, Setting
 from ildm_bench.chaos.verdict import Finding, Verdict, judge
 from ildm_bench.chaos.virtual.client import VirtualClient
 from ildm_bench.chaos.virtual.faults import Nemesis
+from ildm_bench.chaos.virtual.names import LINKS, Names
 from ildm_bench.chaos.virtual.reached import rare
-from ildm_bench.chaos.virtual.site import LINKS, Site
+from ildm_bench.chaos.virtual.site import Site
 
 SETTLE = 3.0
 """Seconds without a fault in which all hear of a subscription where links form a tree; see `Run.settle`."""
@@ -75,6 +76,7 @@ class Warm:
         world.recording = False
         world.latencies = {Address(name, LINKS): setting.latency for name in setting.sites}
         self.recorder: Recorder | None = None
+        self.names = Names(world, setting)
         self.sites = {name: Site(world, name, setting, self._tree_changed(name)) for name in setting.sites}
         self.overlay = overlay = setting.algorithm not in TREE
         world.run(8.0 if overlay else 2.5)
@@ -97,7 +99,7 @@ class Warm:
             site.broker.pause, site.broker.chance = schedule.pause, Random(f"{schedule.chance} {name}")
         history = History(run)
         recorder = self.recorder = Recorder(history, lambda: world.time - begin)
-        nemesis = Nemesis(world, self.sites, recorder, self.setting)
+        nemesis = Nemesis(world, self.sites, recorder, self.setting, self.names)
         clients = {}
         for client in schedule.clients:
             coming = [

@@ -6,11 +6,12 @@ import errno
 import json
 from collections import Counter
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from random import Random
 from typing import Any, NamedTuple
 
-from ildm.config import Address, Config
+from ildm.api import SessionStatus
+from ildm.config import Address, Config, LookupConfig
 from ildm.core.counters import Counters
 from ildm.core.link.features import FEATURES
 from ildm.core.link.session import LinkSession
@@ -29,12 +30,13 @@ from ildm.testing.virtual.driver import WorldDriver
 from ildm.testing.virtual.makes import MAKES
 from ildm.testing.virtual.store import StateFile, VirtualStore
 from ildm.testing.virtual.world import World
-from ildm_bench.chaos.drawing import TREE
+from ildm_bench.chaos.drawing import SECRET, TREE
 from ildm_bench.chaos.recording import TREE_CHANGES
 from ildm_bench.chaos.schedule import Setting, Variant
+from ildm_bench.chaos.virtual.names import INTERVAL, LINKS, LOOKUPS
 
-CLIENTS, LINKS, BROKER = 1, 2, 3
-"""Ports of a site, whose host is its name."""
+CLIENTS, BROKER = 1, 3
+"""Further ports of a site."""
 REGION = "r"
 WRITING = ("create", "write", "truncate", "sync", "rename")
 """Operations of a disk that fail when nothing can be written."""
@@ -57,11 +59,24 @@ class NodeDriver(WorldDriver):
         super().__init__(world, name)
         self.events: Counter[str] = Counter()
         self._tree_changed = tree_changed
+        self.linked: Callable[[], set[str]] = set
+        """Neighbours whose links are up."""
 
     def log(self, level: str, event: str, **fields: object) -> None:
         self.events[event] += 1
         if event in TREE_CHANGES:
             self._tree_changed()
+
+    def resolve(self, question: LookupConfig, done: Callable[[list[Address] | BaseException], None]) -> None:
+        """Whatever the answer is, no link that is up ends because of it."""
+
+        def answered(answer: list[Address] | BaseException) -> None:
+            before = self.linked()
+            done(answer)
+            ended = before - self.linked()
+            assert not ended, f"{self.name} has ended links because of DNS: {sorted(ended)}"
+
+        super().resolve(question, answered)
 
 
 class Site:
@@ -131,9 +146,10 @@ class Site:
             spool=self.spool,
             protocols=PROTOCOLS._replace(high=self.variant.protocol or PROTOCOLS.high),
         )
+        driver.linked = partial(linked, node)
         world.listen(Address(name, CLIENTS), lambda: ClientSession(node.local), driver)
         world.listen(Address(name, LINKS), lambda: LinkSession(node.links, None, 0), driver)
-        dialed = [far for near, far in self.setting.links if near == name]
+        dialed = [far for near, far in self.setting.links if near == name and not self.setting.discover]
         node.start({Address(far, LINKS): False for far in dialed})
 
     def drain(self, seconds: float, drained: Callable[[], None]) -> None:
@@ -251,6 +267,13 @@ class Site:
         return totals
 
 
+def linked(node: Node) -> set[str]:
+    """Neighbours with a link that is up, and is not being closed."""
+    closing = SessionStatus.TERMINATING
+    ends = {name: link.control for name, link in node.links.links.items()}
+    return {name for name, end in ends.items() if isinstance(end, LinkSession) and end.status is not closing}
+
+
 def mixed_in(disk: SimDisk) -> Mixed:
     """The mixed batches in a spool."""
     written: dict[int, int] = {}
@@ -280,6 +303,8 @@ def _key(setting: Setting, variant: Variant) -> str:
     options = setting.options
     more: dict[str, Any] = {"compression": variant.compression} if variant.compression else {}
     known = [each.name for each in FEATURES]
+    if setting.discover:
+        more |= {"discover": LOOKUPS, "discover_interval": INTERVAL, "secret": SECRET}
     if disabled := [name for name in variant.disabled if name in known]:
         more["features"] = {"disabled": disabled}
     if more:
