@@ -6,19 +6,35 @@ They are one process without an event loop, so that their rate is bounded by the
 from __future__ import annotations
 
 import argparse
+import secrets
 import select
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from ildm.mqtt import Connect, Disconnect, Publish, Subscribe, Subscription, Unsubscribe, Version
+from ildm.core.link.handshake import DialerHandshake, Terms
+from ildm.core.link.hello import NONCE, Hello, Refusal
+from ildm.core.link.interest import FILTERS_PER_PACKET
+from ildm.mqtt import (
+    Connect,
+    Disconnect,
+    Framer,
+    Publish,
+    Subscribe,
+    Subscription,
+    Unsubscribe,
+    Version,
+    decode,
+)
 
 CHUNK = 20_000
 """Bytes sent to one socket in a row."""
-FILTERS = 50
-"""Of one SUBSCRIBE."""
+ALGORITHM = "sf"
+"""Of the node whose neighbour the peer of a link is."""
+PACKET_SIZE = 1 << 20
 PACKETS = 2000
 """In what a client sends over and over."""
 
@@ -43,17 +59,15 @@ def subscriptions(number: int) -> bytes:
 
 
 def interest(number: int) -> bytes:
-    """Many filters a packet, all wanted and then none: a neighbour is told of each."""
+    """As many filters in a packet as a neighbour may send, all wanted and then none."""
+    names = range(FILTERS_PER_PACKET)
+    every = [[f"interest/{number}/{each}/{name}" for name in names] for each in range(40)]
     packets: list[Subscribe | Unsubscribe] = []
-    for each in range(1, 41):
-        filters = [f"interest/{number}/{each}/{n}" for n in range(FILTERS)]
+    for each, filters in enumerate(every, 1):
         wanted = [Subscription(topic_filter=topic_filter, qos=1) for topic_filter in filters]
         packets.append(Subscribe(packet_id=each, subscriptions=wanted))
-    for each, packet in enumerate(packets[:], 101):
-        assert isinstance(packet, Subscribe)
-        filters = [subscription.topic_filter for subscription in packet.subscriptions]
-        packets.append(Unsubscribe(packet_id=each, topic_filters=filters))
-    return b"".join(packet.encode(Version.V311) for packet in packets)
+    packets += [Unsubscribe(packet_id=each, topic_filters=filters) for each, filters in enumerate(every, 101)]
+    return b"".join(packet.encode(Version.V5) for packet in packets)
 
 
 FLOODS: dict[str, Callable[[int], bytes]] = {
@@ -64,6 +78,8 @@ FLOODS: dict[str, Callable[[int], bytes]] = {
     "interest": interest,
     "connect": lambda _: b"",
 }
+LINK_KIND = "interest"
+"""The address is one for neighbours: the attacker is the peer of a link."""
 
 
 class Attacker:
@@ -71,7 +87,7 @@ class Attacker:
 
     def __init__(self, address: tuple[str, int], kind: str, number: int) -> None:
         self._address = address
-        self._hello = Connect(client_id=f"attacker-{number}", keep_alive=0).encode()
+        self._name = f"attacker-{number}"
         self._leaves = kind == "connect"
         self._flood = FLOODS[kind](number)
         self.ended = False
@@ -82,7 +98,10 @@ class Attacker:
         self.socket = socket.create_connection(self._address)
         self.socket.setblocking(False)
         self._accepted = False
-        self._rest = memoryview(self._hello)
+        self._rest = memoryview(self._hello())
+
+    def _hello(self) -> bytes:
+        return Connect(client_id=self._name, keep_alive=0).encode()
 
     def ready(self, events: int) -> None:
         """Read what is there, and send what is taken."""
@@ -101,10 +120,14 @@ class Attacker:
         if not data:
             self.ended = True
         elif not self._accepted:
-            self._accepted = True
+            self._accepted = self._answered(data)
             if self._leaves:
                 self.socket.send(Disconnect().encode(Version.V311))
                 self.ended = True
+
+    def _answered(self, data: bytes) -> bool:
+        """Whether the address has accepted it."""
+        return True
 
     def _send(self) -> None:
         if not self._rest and self._accepted:
@@ -125,8 +148,31 @@ class Attacker:
         self._begin()
 
 
+class LinkPeer(Attacker):
+    """One neighbour, which says what a node says when it dials, and then nothing but interest."""
+
+    def _hello(self) -> bytes:
+        terms = Terms(self._name, None, 0, 100, PACKET_SIZE)
+        begun = int(1000 * time.time())
+        hello = Hello(self._name, begun, ALGORITHM, 1, 0, secrets.token_hex(8), address=f"{self._name}:1")
+        self._handshake = DialerHandshake(terms, hello, secrets.token_bytes(NONCE), lambda _: None)
+        self._framer = Framer(PACKET_SIZE)
+        return self._handshake.start()
+
+    def _answered(self, data: bytes) -> bool:
+        """Raises: RuntimeError, the node does not want it."""
+        for frame in self._framer.feed(data):
+            if self._handshake.outcome is None:
+                self._handshake.receive(decode(frame, Version.V5), frame)
+        outcome = self._handshake.outcome
+        if isinstance(outcome, Refusal):
+            raise RuntimeError(f"the node refuses the attacker: {outcome.text}")
+        return outcome is not None
+
+
 def attack(address: tuple[str, int], kind: str, clients: int) -> None:
     """Without end."""
+    made = LinkPeer if kind == LINK_KIND else Attacker
     poll = select.epoll()
     every: dict[int, Attacker] = {}
     masks: dict[int, int] = {}
@@ -137,7 +183,7 @@ def attack(address: tuple[str, int], kind: str, clients: int) -> None:
         poll.register(fd, mask)
 
     for number in range(clients):
-        watch(Attacker(address, kind, number))
+        watch(made(address, kind, number))
     print("attacking", flush=True)
     while True:
         for fd, events in poll.poll():

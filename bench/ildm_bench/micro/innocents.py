@@ -4,9 +4,8 @@ Its round trip (a message of QoS 1 to itself, one after the other) and the answe
 API are measured without an attack and under each of ``ildm_bench.micro.attack``, at the broker alone and at
 the node. The attackers share the machine's cores with all else, so the ratio of the broker alone stands
 beside. The processor time of broker and node within a round trip tells how much other work came before the
-innocent's, however busy the machine is. Attackers of kind ``interest`` are clients of a second site: the
-node is told of each of their filters. In the way ``broker`` they are clients of a second broker, and only
-take processor time.
+innocent's, however busy the machine is. Attackers of kind ``interest`` are neighbours of the node. The broker
+alone has none.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from ildm.admin.view import AdminError
 from ildm.mqtt import Connect, Framer, Packet, PubAck, Publish, Subscribe, Subscription, Version, decode
 from ildm.testing.live.brokers import Mosquitto
 from ildm.testing.live.node import NodeProcess
-from ildm_bench.micro.attack import FLOODS, attacked
+from ildm_bench.micro.attack import ALGORITHM, FLOODS, LINK_KIND, attacked
 from ildm_bench.micro.measure import Column, Usage, heading, in_turn, line, machine, median, options, pid_of
 from ildm_bench.micro.relay import start
 
@@ -38,6 +37,8 @@ PAUSE = 0.002
 ADMIN_PAUSE = 0.1
 PATIENCE = 30.0
 """Seconds for one answer: more is a failure."""
+LINK_PEERS = 4
+"""Attackers that are neighbours."""
 SETTLING = 1.0
 """Seconds of an attack before round trips count."""
 TOPIC = "innocent/round"
@@ -168,23 +169,22 @@ def noticed(case: Case, seconds: float, clients: int, crossing: bool = False) ->
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         directory = Path(name)
         broker = start(stack, Mosquitto(directory / "broker", tuned=True))
-        port = attacked_port = broker.port
+        port = broker.port
         node: NodeProcess | None = None
-        if case.kind == "interest" or crossing:
-            far_broker = start(stack, Mosquitto(directory / "far-broker", tuned=True))
-            attacked_port = far_broker.port
         if case.way == "node":
-            node = start(stack, NodeProcess(directory / "node", broker.address, "sf"))
+            node = start(stack, NodeProcess(directory / "node", broker.address, ALGORITHM))
             port = node.port
-            if case.kind == "interest" or crossing:
-                link = {"neighbors": [node.link_address]}
-                far = NodeProcess(directory / "far", far_broker.address, "sf", node_id="far", link=link)
-                attacked_port = start(stack, far).port
-                far.wait_linked(node)
-        if case.kind != "interest":
             if crossing:
-                stack.enter_context(_wants(attacked_port, "flood/#"))
-            attacked_port = port
+                far_broker = start(stack, Mosquitto(directory / "far-broker", tuned=True))
+                link = {"neighbors": [node.link_address]}
+                far = NodeProcess(directory / "far", far_broker.address, ALGORITHM, node_id="far", link=link)
+                stack.enter_context(_wants(start(stack, far).port, "flood/#"))
+                far.wait_linked(node)
+        attacked_port = port
+        if case.kind == LINK_KIND:
+            assert node is not None, "a broker has no neighbours"
+            assert node.link_address is not None
+            attacked_port, clients = int(node.link_address.rpartition(":")[2]), LINK_PEERS
         answers: list[float] = []
         quiet = case.kind == QUIET
         attack = nullcontext() if quiet else attacked(attacked_port, case.kind, clients)
@@ -258,7 +258,12 @@ def main() -> None:
     parser.add_argument("--crossing", action="store_true", help="another site wants what they publish")
     given = parser.parse_args()
     print(machine())
-    cases = [Case(way, kind) for kind in (QUIET, *given.attacks) for way in given.ways]
+    cases = [
+        Case(way, kind)
+        for kind in (QUIET, *given.attacks)
+        for way in given.ways
+        if way == "node" or kind != LINK_KIND
+    ]
     results = in_turn(
         given.rounds,
         cases,
