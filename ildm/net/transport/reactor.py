@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ildm.net.transport.slots import Slots, Ticks
 from ildm.net.transport.sockets import AT_ONCE, BACKLOG, EXHAUSTED, FAMILIES, PAUSE
 from ildm.net.transport.stream import BROKEN, READABLE, WRITABLE, Stream, Watched
-from ildm.net.transport.turns import PART, READ, SHARES, Turns
+from ildm.net.transport.turns import READ, SHARES, TURN, Turns
 
 if TYPE_CHECKING:
     import asyncio
@@ -51,8 +51,8 @@ class Reactor:
         self.clock = self.turns.clock
         self.last_read = 0.0
         """When the last read has ended."""
-        self.served_until = 0.0
-        """Until then who costs much is served in this turn, if nobody waits."""
+        self.full_at = 0.0
+        """From then on this turn reads light connections alone."""
         self._buffer = bytearray(READ)
         self.buffer = memoryview(self._buffer)
         """Where all read: what has come is taken out before the next one reads."""
@@ -109,7 +109,7 @@ class Reactor:
         watched = self.watched
         try:
             ready = self._poll(0, EVENTS)
-            self.served_until = self.clock() + PART
+            self.full_at = self.clock() + TURN
             for fd, events in ready:
                 found = watched.get(fd)
                 if found is not None and found.mask:  # an event before it may have ended it

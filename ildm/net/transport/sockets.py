@@ -21,8 +21,9 @@ Factory = Callable[[], asyncio.Protocol]
 Loop = asyncio.AbstractEventLoop
 Connected = tuple[asyncio.Transport, asyncio.BaseProtocol]
 BACKLOG = 1024
-AT_ONCE = 64
-"""Connections accepted in a row, before others get their turn."""
+AT_ONCE = 4
+"""Connections accepted in one turn of the loop. What they do until they end comes in later turns, a part in
+each."""
 PAUSE = 1.0
 """Seconds without accepting when a resource has run out."""
 EXHAUSTED = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))

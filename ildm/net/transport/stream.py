@@ -12,7 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from ildm.net.transport.sockets import FAMILIES
-from ildm.net.transport.turns import PART, Pace
+from ildm.net.transport.turns import LIGHT, PART, Pace
 
 if TYPE_CHECKING:
     from ildm.net.transport.reactor import Reactor
@@ -129,10 +129,11 @@ class Stream(Watched):
                 self._socket.close()
 
     def _has_to_wait(self) -> bool:
-        partner, reactor = self._partner, self._reactor
-        if not (self.pace.waits or (partner is not None and partner.waits)):
-            return False
-        return reactor.turns.busy or reactor.last_read > reactor.served_until
+        pace, partner, reactor = self.pace, self._partner, self._reactor
+        full = reactor.last_read > reactor.full_at
+        if pace.waits or (partner is not None and partner.waits):
+            return full or reactor.turns.busy
+        return full and pace.last > LIGHT
 
     def _wait(self) -> None:
         if not self._waits:
@@ -170,6 +171,7 @@ class Stream(Watched):
             except Exception as error:
                 self._fault(error, "data_received")
             reactor.last_read = end = reactor.clock()
+            pace.last = end - begun
             if reactor.turns.busy:
                 self._acknowledge()
             if end - begun > PART or count == share or pace.burst or pace.waits:

@@ -31,8 +31,11 @@ BURST: Final = 800e-6
 """Seconds that the reads of a connection may cost until there is nothing left to read: more, and it waits."""
 MUCH: Final = 5e-3
 """The same for a single read. It lasts longer than most pauses that the system makes."""
-TURN: Final = 1e-3
-"""Seconds for all that wait, in one turn of the loop."""
+TURN: Final = 250e-6
+"""Seconds for all that wait, in one turn of the loop. If those read as they come take as long, costly ones
+among them wait, too."""
+LIGHT: Final = 100e-6
+"""Seconds of a connection's last read, up to which a full turn does not let it wait."""
 
 
 class Turns:
@@ -99,7 +102,7 @@ def pace_of(client: Any) -> Pace | None:
 class Pace:
     """What the reads of one connection may cost."""
 
-    __slots__ = ("burst", "share", "waits")
+    __slots__ = ("burst", "last", "share", "waits")
 
     def __init__(self) -> None:
         self.share = LEAST
@@ -108,6 +111,8 @@ class Pace:
         """The next read is to wait for those of others."""
         self.burst = 0.0
         """Seconds, since there was nothing left to read."""
+        self.last = 0.0
+        """Seconds of the last read."""
 
     def nothing_left(self) -> None:
         """All that has come was read."""

@@ -12,7 +12,8 @@ import pytest
 from ildm.core.counters import Counters
 from ildm.net.transport.paced import Paced
 from ildm.net.transport.reactor import Reactor
-from ildm.net.transport.turns import BURST, LEAST, MUCH, PART, READ, TURN, Pace, Turns
+from ildm.net.transport.sockets import AT_ONCE
+from ildm.net.transport.turns import BURST, FEW, LEAST, MUCH, PART, PART_OF_FEW, READ, TURN, Pace, Turns
 from tests.net.transport.test_reactor import Noted, until
 
 
@@ -202,13 +203,74 @@ async def test_an_innocent_waits_for_one_turn_whoever_floods(flooders: int) -> N
                 longest = max(longest, clock.now - begun)
             await asyncio.sleep(0)
         # two turns for those that wait, each with the last read that it has begun
-        assert longest <= 2 * (TURN + 2 * LEAST * Costly.cost)
+        read = PART_OF_FEW if flooders <= FEW else 2 * LEAST * Costly.cost
+        assert longest <= 2 * (TURN + read)
         await until(lambda: Costly.taken == sent)
         taken = [len(protocol.got) for protocol in protocols[:-1]]
         assert sum(taken) == sent, "all of it goes on, in the end"
     finally:
         for _, other in pairs:
             other.close()
+        reactor.close()
+
+
+async def test_many_that_send_a_little_again_and_again_do_not_fill_a_turn() -> None:
+    """Each sends less at once than lets one wait, so that all of it could be read in the same turn."""
+    loop = asyncio.get_running_loop()
+    clock = Clock()
+    clock.turns = Turns(loop.call_soon, Counters(), lambda: clock.now)
+    Costly.clock, Costly.taken = clock, 0
+    reactor = Reactor(loop, clock.turns)
+    pairs = [socket.socketpair() for _ in range(51)]
+    protocols = [Costly() for _ in pairs]
+    for (near, far), protocol in zip(pairs, protocols, strict=True):
+        near.setblocking(False)
+        far.setblocking(False)
+        reactor.adopt(near, protocol)
+    innocent, far = protocols[-1], pairs[-1][1]
+    little = bytes(LEAST - 12)
+    sent = [0] * 50
+    try:
+        taken = []
+        for _ in range(100):
+            for number, (_, flooder) in enumerate(pairs[:-1]):
+                if len(protocols[number].got) == sent[number]:
+                    sent[number] += flooder.send(little)
+            begun = clock.now
+            innocent.told.clear()
+            far.send(b"!")
+            await innocent.told_of("asked")
+            taken.append(clock.now - begun)
+        # after a turn to learn what they cost: what is read as it comes and what waits, each with a last read
+        assert max(taken[5:]) <= 2 * (2 * TURN + 2 * LEAST * Costly.cost), taken
+        await until(lambda: Costly.taken == sum(sent))
+        assert min(sent) > len(little), "each goes on"
+    finally:
+        for _, other in pairs:
+            other.close()
+        reactor.close()
+
+
+async def test_a_turn_accepts_a_few() -> None:
+    loop = asyncio.get_running_loop()
+    reactor = Reactor(loop, Turns(loop.call_soon, Counters()))
+    begun: list[Noted] = []
+
+    def begin() -> Noted:
+        begun.append(Noted())
+        return begun[-1]
+
+    listening = socket.create_server(("127.0.0.1", 0), backlog=16)
+    far = [socket.create_connection(listening.getsockname()) for _ in range(2 * AT_ONCE + 1)]
+    accepting = reactor.listen(listening, begin, reactor.turns.counters)
+    try:
+        reactor.turn()
+        assert len(begun) == AT_ONCE
+        await until(lambda: len(begun) == len(far))
+    finally:
+        accepting.close()
+        for each in far:
+            each.close()
         reactor.close()
 
 
