@@ -89,6 +89,8 @@ class Topology:
         """Of links, each by its nodes in order; None: ages alone decide."""
         self._chosen: list[tuple[str, str]] | None = None
         """The forest; None: to be worked out anew."""
+        self._unreachable: frozenset[str] = frozenset()
+        """Known nodes to which there was no path as :meth:`returned` was asked last."""
 
     @property
     def own(self) -> Advertisement:
@@ -219,6 +221,16 @@ class Topology:
     def reachable(self) -> dict[str, int]:
         """All nodes with such a path, this one too, and the life in which each was advertised."""
         return {node: self._known[node].boot for node in self._reachable()}
+
+    def returned(self) -> list[Advertisement]:
+        """What is known of nodes to which there is a path again.
+
+        It has to be flooded: it may be no news here, but a node beyond has forgotten what it could not reach.
+        """
+        reachable = self._reachable()
+        returned = [self._known[node] for node in self._unreachable & reachable]
+        self._unreachable = frozenset(self._known.keys() - reachable)
+        return returned
 
     def knows(self, node: str) -> bool:
         """Whether there is an advertisement of a node."""

@@ -270,6 +270,8 @@ class TreeMembership(Membership):
         """Let links join or leave so that the cooperating ones form the tree."""
         self._considering = False
         self._changed_at = self.driver.now()
+        for advertisement in self.topology.returned():
+            self._flood(advertisement, None)
         behind = self.topology.behind()
         self._move(behind)
         for link in list(self.links.values()):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -133,3 +135,54 @@ def test_numbers_at_their_bound_are_gone_beyond_and_never_said() -> None:
     assert Advertisement.decode(changed.encode()) == changed
     one.receive(Advertisement("b", 1, 1, {"a": MAX_NUMBER - 1}))
     assert one.next_age() < MAX_NUMBER
+
+
+class Flooded:
+    """Nodes in a row, which flood as the tree does: news at once, what has returned once all is read."""
+
+    def __init__(self, names: str) -> None:
+        self.nodes = {name: Topology(name, 1, 100) for name in names}
+        self.links: set[frozenset[str]] = set()
+        for a, b in pairwise(names):
+            self.connect(a, b)
+
+    def connect(self, a: str, b: str) -> None:
+        self.links.add(frozenset((a, b)))
+        told = [(far, each) for near, far in ((a, b), (b, a)) for each in self.nodes[near].advertisements()]
+        self._deliver(told + self._set_links(a) + self._set_links(b))
+
+    def cut(self, a: str, b: str) -> None:
+        self.links.remove(frozenset((a, b)))
+        self._deliver(self._set_links(a) + self._set_links(b))
+
+    def _neighbors(self, name: str) -> list[str]:
+        return sorted(other for link in self.links if name in link for other in link - {name})
+
+    def _set_links(self, name: str) -> list[tuple[str, Advertisement]]:
+        changed = self.nodes[name].set_links(dict.fromkeys(self._neighbors(name), 1))
+        return self._to_neighbors(name, changed)
+
+    def _to_neighbors(self, name: str, news: Advertisement | None) -> list[tuple[str, Advertisement]]:
+        return [] if news is None else [(far, news) for far in self._neighbors(name)]
+
+    def _deliver(self, under_way: list[tuple[str, Advertisement]]) -> None:
+        while under_way:
+            for name, advertisement in under_way:
+                under_way = under_way[1:]
+                under_way += self._to_neighbors(name, self.nodes[name].receive(advertisement))
+            if not under_way:
+                for name, node in self.nodes.items():
+                    for each in node.returned():
+                        under_way += self._to_neighbors(name, each)
+
+
+def test_a_node_that_has_forgotten_others_is_told_of_them_once_there_is_a_path_again() -> None:
+    """Its neighbour has kept what it has forgotten, so that it is no news there."""
+    row = Flooded("wxybaz")
+    row.cut("x", "y")
+    row.cut("a", "z")  # a forgets w and x, which b still knows
+    assert not row.nodes["a"].reaches("w")
+    row.connect("x", "y")
+    assert row.nodes["a"].reaches("w")
+    row.connect("a", "z")
+    assert all(set(node.reachable()) == set("wxybaz") for node in row.nodes.values())
