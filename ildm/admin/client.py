@@ -66,6 +66,9 @@ class AdminClient:
     def import_sessions(self, sessions: list[Row]) -> Row:
         return self._object("POST", "/v1/sessions", {"sessions": sessions}, IMPORT_TIMEOUT)
 
+    def end_adoption(self) -> Row:
+        return self._object("DELETE", "/v1/sessions/adoption")
+
     def kick(self, client_id: str) -> Row:
         return self._object("DELETE", f"/v1/clients/{quote(client_id, safe='')}")
 

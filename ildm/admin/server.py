@@ -8,6 +8,7 @@ GET     /v1/neighbors/refused     ``?limit=&offset=``                         ``
 GET     /v1/clients               ``?limit=&offset=``                         ``{total, items}``
 GET     /v1/subscriptions         ``?limit=&offset=``                         ``{total, items}``
 POST    /v1/sessions              ``{"sessions": [...]}``                     what was taken
+DELETE  /v1/sessions/adoption                                                 ``{unknown}``
 DELETE  /v1/clients/ID                                                        ``{client_id, ended}``
 GET     /v1/rules                 ``?limit=&offset=``                         ``{total, items}``
 GET     /v1/bans                  ``?limit=&offset=``                         ``{total, items}``
@@ -242,6 +243,7 @@ class AdminServer:
                 web.get("/v1/events", _page(view.events)),
                 web.get("/v1/retained", self._retained),
                 web.post("/v1/sessions", self._import_sessions),
+                web.delete("/v1/sessions/adoption", _object(view.end_adoption)),
                 web.delete("/v1/clients/{client_id:.+}", self._kick),
                 web.get("/v1/rules", _page(view.rules)),
                 web.get("/v1/bans", _page(view.bans)),

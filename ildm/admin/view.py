@@ -38,7 +38,8 @@ class NodeView(Protocol):
         ``broker: {address, protocol, connected, reason}`` (as :meth:`problems` has found it; the reason may
         be that for which it refuses messages), ``clients``, ``clients_wait_for`` (neighbours whose interest
         is not known since the start, as addresses), ``persistent_sessions``, ``sessions_unknown`` (of those
-        the filters are not known),
+        the filters are not known), ``sessions_adopted_for`` (seconds in which the site still wants all
+        topics, for older sessions whose clients are away),
         ``links: {active, blocked, down, refused, on_demand}`` (numbers, with neighbours that were never
         reached; those on demand are among the active),
         ``queues: {injection: {messages, bytes}, links: {messages, bytes}, dropped}`` (what waits for the
@@ -107,6 +108,13 @@ class NodeView(Protocol):
 
         Raises:
             AdminError: they exceed a limit, or nothing crosses here; none was taken.
+        """
+
+    def end_adoption(self) -> Row:
+        """The site wants all topics no longer for sessions whose clients are away; ``unknown`` as above.
+
+        Raises:
+            UnknownError: it did not.
         """
 
     def kick(self, client_id: str) -> Row:

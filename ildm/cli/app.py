@@ -29,7 +29,7 @@ DEFAULT_SOCKET = Path("ildm-state/admin.sock")
 FAMILIES = {
     "neighbor": "Neighbour nodes: list, add, remove.",
     "client": "Clients: kick, ban, allow, bans.",
-    "sessions": "Sessions that the broker has and the node does not know; import.",
+    "sessions": "Sessions that the broker has and the node does not know; import, adopted.",
     "overlay": "Keys and neighbours in the overlay; trace.",
     "plugin": "Plugins: list, new, reload.",
     "spool": "What is kept on disk for others; show, export, drop.",

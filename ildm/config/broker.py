@@ -51,12 +51,18 @@ class BrokerConfig(Section):
     """A client that comes back to a session from before the node gets all topics of other sites, as nobody
     knows its filters; or only those it subscribes to from now on."""
 
+    adopt_sessions: Annotated[float, IN_SECONDS, Field(ge=0, le=86400 * 365)] = 0.0
+    """After a start without state the site gets all topics for so long, as the broker may have sessions whose
+    clients are away."""
+
     @model_validator(mode="after")
     def _one_password(self) -> BrokerConfig:
         if self.password is not None and self.password_file is not None:
             raise ValueError("give password or password_file, not both")
         if self.addresses and "address" in self.model_fields_set:
             raise ValueError("give address or addresses, not both")
+        if self.adopt_sessions and self.unknown_sessions == "ignore":
+            raise ValueError("adopt_sessions: needs unknown_sessions: everything")
         for number, address in enumerate(self.candidates):
             if address in self.candidates[:number]:
                 raise ValueError(f"addresses: {address} stands there twice")

@@ -290,8 +290,12 @@ class Node(ClientEvents):
         except FAILURES as error:  # whatever a stranger's constructor raises
             raise PluginError(f"{kind} {spec.name!r} cannot be made: {described(error)}") from error
 
-    def start(self, neighbors: Mapping[Address, bool]) -> None:
-        """Begin to work: what is remembered, plugins, injection sessions, links."""
+    def start(self, neighbors: Mapping[Address, bool], *, new_state: bool = False) -> None:
+        """Begin to work: what is remembered, plugins, injection sessions, links.
+
+        Args:
+            new_state: nothing was saved here before.
+        """
         self.state.start()
         self.calendar.start()
         if self.router.active:
@@ -301,8 +305,30 @@ class Node(ClientEvents):
         self.clients.restore()
         if self.router.active:
             self._await_releases()
+            if new_state:
+                self._meet_older_sessions()
             self.injector.start()
             self.links.start(neighbors)
+
+    def _meet_older_sessions(self) -> None:
+        """The broker may have sessions whose clients are away, and of which this node has no record."""
+        seconds = int(self.config.broker.adopt_sessions)
+        if seconds:
+            self.clients.adopt(seconds)
+            self.driver.log(
+                "info",
+                "the state is new: all topics of other sites cross, for sessions that the broker had before",
+                seconds=seconds,
+                ends_earlier_by="ildm sessions adopted",
+            )
+        else:
+            self.injector.asks_for_sessions = True
+            self.driver.log(
+                "info",
+                "the state is new: sessions that the broker had before get no topics of other sites while"
+                " their clients are away",
+                remedy="ildm sessions import, or broker.adopt_sessions",
+            )
 
     def settings_changed(self) -> None:
         """What :attr:`config` holds has changed under way: what was copied of it is taken anew."""

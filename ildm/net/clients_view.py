@@ -11,7 +11,7 @@ from ildm.admin.view import AdminError, UnknownError
 from ildm.core.local.bans import Ban, Kind, TooManyBansError
 from ildm.core.local.client_session import ClientSession
 from ildm.core.local.clients import NEVER
-from ildm.core.local.record import UNKNOWN, ClientRecord
+from ildm.core.local.record import OLDER, UNKNOWN, ClientRecord
 from ildm.core.local.session_import import ImportRefusedError, KnownSession
 from ildm.mqtt import Version, topic_matches
 
@@ -33,7 +33,8 @@ def client_rows(node: Node) -> list[dict[str, Any]]:
         for session in node.sessions
         if session.publishing.record is not None and session.connect is not None
     ]
-    rows.extend(away_row(record) for record in node.clients.records.values() if record.session is None)
+    records = node.clients.records.values()
+    rows.extend(away_row(record) for record in records if record.session is None and record.key != OLDER)
     return rows
 
 
@@ -89,8 +90,10 @@ def filters_of(source: ClientRecord | NeighborLink) -> Mapping[str, int]:
 
 
 def source_name(source: ClientRecord | NeighborLink) -> str:
-    """``client ID`` or ``neighbor ID``."""
+    """``client ID``, ``neighbor ID`` or ``older sessions``."""
     if isinstance(source, ClientRecord):
+        if source.key == OLDER:
+            return "older sessions"
         return f"client {source.key.removeprefix(chr(0))}"
     return f"neighbor {source.node_id}"
 

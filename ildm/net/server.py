@@ -226,7 +226,7 @@ class NodeServer:
 
     async def _begin(self, counters: Counters) -> None:
         config = self.config
-        self.node.start(self._neighbors())
+        self.node.start(self._neighbors(), new_state=self.store.is_new)
         for listener in self._listeners:  # plugins have heard of the start before anyone connects
             await listener.serve()
         self.renewal = Renewal(self.tls, self.driver, counters)

@@ -125,6 +125,7 @@ class LiveView:
             "clients_wait_for": node.links.start_gate.waiting_for,
             "persistent_sessions": node.clients.persistent,
             "sessions_unknown": node.clients.unknown,
+            "sessions_adopted_for": node.clients.adopts_for,
             "links": {
                 **{state: states.count(state) for state in ("active", "blocked", "down", "refused")},
                 "on_demand": sum(link.on_demand for link in node.links.cooperation.active),
@@ -208,6 +209,11 @@ class LiveView:
 
     def import_sessions(self, sessions: list[dict[str, Any]], done: Callable[[dict[str, Any]], None]) -> None:
         import_sessions(self.node, self._session_import, sessions, done)
+
+    def end_adoption(self) -> dict[str, Any]:
+        if not self.node.clients.end_adoption():
+            raise UnknownError("no sessions are being adopted")
+        return {"unknown": self.node.clients.unknown}
 
     def kick(self, client_id: str) -> dict[str, Any]:
         return kick(self.node, client_id)

@@ -81,6 +81,8 @@ class StateStore:
         self._full = False
         self._ended = False
         self._lock = _locked(directory)
+        self.is_new = not self.path.exists()
+        """Nothing was saved here before."""
         try:
             self._database = open_database(self.path, log)
         except BaseException:

@@ -210,6 +210,7 @@ class FakeView:
             "clients_wait_for": [],
             "persistent_sessions": 1,
             "sessions_unknown": 0,
+            "sessions_adopted_for": 0,
             "links": {"active": 1, "blocked": 0, "down": 0, "refused": 0, "on_demand": 0},
             "queues": {
                 "injection": {"messages": 1200, "bytes": 64_000},
@@ -278,6 +279,12 @@ class FakeView:
         self.calls.append(("import", sessions))
         filters = sum(len(session["filters"]) for session in sessions)
         done({"sessions": len(sessions), "filters": filters, "skipped": 0, "unknown": 1})
+
+    def end_adoption(self) -> dict[str, Any]:
+        if self.broken is not None:
+            raise self.broken
+        self.calls.append(("adopted",))
+        return {"unknown": 2}
 
     def kick(self, client_id: str) -> dict[str, Any]:
         self.calls.append(("kick", client_id))

@@ -12,7 +12,7 @@ import pytest
 
 from ildm.admin import server
 from ildm.admin.server import BODY_LIMIT, AdminServer
-from ildm.admin.view import AdminError
+from ildm.admin.view import AdminError, UnknownError
 from ildm.config import Address
 from ildm.config.watching import AdminConfig
 from ildm.core.counters import Counters
@@ -128,6 +128,13 @@ async def test_sessions_are_imported(api: Api, fake: FakeView) -> None:
     status, answer = await api("POST", "/v1/sessions", {"sessions": [session]})
     assert (status, answer) == (200, {"sessions": 1, "filters": 2, "skipped": 0, "unknown": 1})
     assert fake.calls == [("import", [{**session, "expiry": None}])]
+
+
+async def test_the_adoption_of_sessions_ends(api: Api, fake: FakeView) -> None:
+    assert await api("DELETE", "/v1/sessions/adoption") == (200, {"unknown": 2})
+    fake.broken = UnknownError("no sessions are being adopted")
+    assert await api("DELETE", "/v1/sessions/adoption") == (404, {"error": "no sessions are being adopted"})
+    assert fake.calls == [("adopted",)]
 
 
 async def test_many_sessions_are_one_request(api: Api) -> None:

@@ -112,6 +112,7 @@ ANSWERS: dict[str, list[Any]] = {
         {"sessions": 3, "filters": 9, "skipped": 0, "unknown": 0},
         {"sessions": 3, "filters": 9, "skipped": 1, "unknown": 2},
     ],
+    "sessions adopted": [{"unknown": 0}, {"unknown": 2}],
     "log-level": [{"level": "debug"}],
     "stop": [{"stopping": True, "stopped": True}, {"stopping": True, "stopped": False}],
 }
@@ -126,6 +127,13 @@ def shown(name: str, answer: Any) -> str:
 def test_another_client_in_the_node_s_place_is_named_while_the_broker_is_there() -> None:
     broker = {**STATUS["broker"], "connected": True, "contested": "another client uses its id"}
     assert "another client uses its id" in shown("status", {**STATUS, "broker": broker})
+
+
+def test_sessions_older_than_the_node_are_told_of() -> None:
+    text = shown("status", {**STATUS, "sessions_unknown": 3, "sessions_adopted_for": 7200.0})
+    assert "2 with a session older than the node" in text
+    assert "of clients that are away: 2h" in text
+    assert "older" not in shown("status", STATUS)
 
 
 def test_neighbours_with_the_same_broker_are_named() -> None:

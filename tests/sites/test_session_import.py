@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from ildm.admin.view import AdminError
+from ildm.admin.view import AdminError, UnknownError
+from ildm.core.broker.older_sessions import TOPIC
 from ildm.importing.sessions.found import SourceError
 from ildm.mqtt import Version
-from tests.sites.client import Client
+from tests.sites.client import Client, until
 from tests.sites.conftest import Sites
 from tests.sites.site import Site, join, settled
 from tests.support.brokers import Broker, PahoClient, RabbitMQ
@@ -20,6 +22,13 @@ def leave_session(broker: Broker, client_id: str, topic_filter: str) -> None:
     """A session at the broker, whose client has gone; there is no node yet."""
     with PahoClient(broker.address, client_id, clean=False) as client:
         client.subscribe((topic_filter, 1))
+
+
+def wait_told(broker: Broker) -> None:
+    """Until Mosquitto tells of one session whose client is away."""
+    with PahoClient(broker.address) as client:
+        client.subscribe((TOPIC, 0))
+        client.receive_until(b"1")
 
 
 async def back_with(site: Site, client_id: str) -> Client:
@@ -86,3 +95,33 @@ async def test_nothing_is_taken_of_lines_of_which_one_is_wrong(
     file.write_text(f"one,{topic_root},1\n")
     assert (await site.shell(f"sessions import csv {file}"))["sessions"] == 1
     assert list(site.node.clients.records) == ["one"]
+
+
+async def test_sessions_of_clients_that_are_away(sites: Sites, topic_root: str) -> None:
+    """A start without state warns of them, or lets everything cross until an administrator ends that."""
+    broker = await sites.own_broker("mosquitto", extra=["sys_interval 1"])
+    name = f"{topic_root}-old"
+    await asyncio.to_thread(leave_session, broker, name, f"{topic_root}/x")
+    await asyncio.to_thread(wait_told, broker)
+    here = await sites.make("mosquitto", "sf")
+    there = await sites.make(broker, "sf")
+    away = "the broker has sessions whose clients are away"
+
+    def warnings() -> list[Any]:
+        assert there.server is not None
+        events = there.server.view.history.rows()
+        return [event["fields"]["sessions"] for event in events if event["event"].startswith(away)]
+
+    await until(lambda: warnings() == [1])
+    await there.stop()
+
+    adopting = await sites.make(broker, "sf", broker={"adopt_sessions": 3600})
+    await join(here, adopting)
+    await settled(here, adopting)
+    assert here.link(adopting).interest == {"#": 2}
+    await (await here.connect()).publish(f"{topic_root}/x", b"meanwhile", 1)
+    client = await back_with(adopting, name)
+    assert (await client.receive()).payload == b"meanwhile"
+    assert await adopting.shell("sessions adopted") == {"unknown": 1}
+    with pytest.raises(UnknownError, match="no sessions are being adopted"):
+        await adopting.shell("sessions adopted")

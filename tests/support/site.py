@@ -39,6 +39,7 @@ class Site:
         store: MemoryStore | None = None,
         spool: Spool | None = None,
         neighbors: tuple[str, ...] = (),
+        new_state: bool = False,
         **settings: Any,
     ) -> None:
         self.world = world
@@ -51,16 +52,16 @@ class Site:
         self.store = store or MemoryStore()
         self.spool = spool
         self.node: Node
-        self.start(neighbors)
+        self.start(neighbors, new_state=new_state)
 
-    def start(self, neighbors: tuple[str, ...] = ()) -> None:
+    def start(self, neighbors: tuple[str, ...] = (), *, new_state: bool = False) -> None:
         name, plugin = self.algorithm_name, self.algorithm
         if isinstance(plugin, str):
             name, plugin = plugin, ALGORITHMS[plugin]
         specs = plugin_specs(name if plugin else None, plugin, self.filters)
         made = {"store": self.store, "spool": self.spool, **self.settings}
         self.node = make_node(self.world, self.name, specs, **made)
-        self.node.start({Address(name, 2): False for name in neighbors})
+        self.node.start({Address(name, 2): False for name in neighbors}, new_state=new_state)
 
     @property
     def driver(self) -> WorldDriver:

@@ -50,3 +50,9 @@ def sessions_import(
     else:
         found = read_table(Path(source))
     return node.import_sessions(found.rows())
+
+
+@command("sessions adopted")
+def sessions_adopted(node: AdminClient) -> Row:
+    """The clients of older sessions are back: end broker.adopt_sessions before its time."""
+    return node.end_adoption()

@@ -46,6 +46,7 @@ SHOW: dict[str, Callable[[Any], RenderableType]] = {
     "spool export": lambda data: Text(f"{data['messages']:,} messages written to {cell(data['file'])}"),
     "spool drop": lambda data: Text(f"{cell(data['receiver'])}: {spool.thrown_away(data)}"),
     "sessions import": peers.imported,
+    "sessions adopted": peers.adopted,
     "log-level": lambda data: Text(f"log level is {data['level']}"),
     "stop": lambda data: Text("stopped" if data["stopped"] else "stopping"),
 }

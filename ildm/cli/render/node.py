@@ -37,7 +37,7 @@ def status(data: Mapping[str, Any]) -> RenderableType:
         *_contested(broker),
         *_shared(broker, data["links"]),
         ("clients", f"{data['clients']:,}  ({data['persistent_sessions']:,} persistent sessions)"),
-        *_unknown(data["sessions_unknown"]),
+        *_unknown(data["sessions_unknown"], data["sessions_adopted_for"]),
         *_waiting(data["clients_wait_for"]),
         ("links", _links(data["links"])),
         *_releases(data.get("releases", ())),
@@ -54,12 +54,17 @@ def status(data: Mapping[str, Any]) -> RenderableType:
     return Group(facts(rows), Text(), counters(data["counters"]))
 
 
-def _unknown(sessions: int) -> list[tuple[str, RenderableType]]:
+def _unknown(sessions: int, adopted_for: float) -> list[tuple[str, RenderableType]]:
     """Sessions older than the node make their site want everything."""
-    if not sessions:
-        return []
-    text = f"{sessions:,} with a session older than the node: all topics cross until they begin a clean one"
-    return [("", Text(text, style="yellow"))]
+    texts = []
+    if adopted_for:
+        sessions -= 1  # it stands for those whose clients are away
+        more = duration(adopted_for)
+        texts.append(f"all topics cross for older sessions of clients that are away: {more} more")
+    if sessions:
+        older = f"{sessions:,} with a session older than the node"
+        texts.append(f"{older}: all topics cross until they begin a clean one")
+    return [("", Text(text, style="yellow")) for text in texts]
 
 
 def _addresses(broker: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:

@@ -157,6 +157,13 @@ def imported(data: Mapping[str, Any]) -> RenderableType:
     return line
 
 
+def adopted(data: Mapping[str, Any]) -> RenderableType:
+    line = Text("all topics cross no more for sessions whose clients are away")
+    if data["unknown"]:
+        line.append(f"; they do for {data['unknown']:,} clients that are back", style="yellow")
+    return line
+
+
 def subscriptions(page: Page) -> RenderableType:
     if not page.items:
         return Text("no subscriptions", style="dim")

@@ -12,6 +12,7 @@ from ildm.core.broker.audit import Auditor
 from ildm.core.broker.delivery import Delivery
 from ildm.core.broker.injection_session import InjectionSession
 from ildm.core.broker.last_address import LastAddress
+from ildm.core.broker.older_sessions import OlderSessions
 from ildm.core.broker.own_ids import OwnIds
 from ildm.core.broker.retained_order import RetainedOrder
 from ildm.core.broker.same_broker import SameBroker
@@ -69,6 +70,9 @@ class Injector(LocalBroker):
         self._moves = 0  # to other addresses since a session was accepted, or the last pause
         self._restart: Timer | None = None
         self.auditor = Auditor(self)
+        self.asks_for_sessions = False
+        """Whether the broker is to be asked for sessions whose clients are away, at the first contact."""
+        self._older: OlderSessions | None = None
         self.hung_up = False
         """The broker has, after it was sent messages, and was there ever since."""
         self.delivery = Delivery(self)
@@ -119,6 +123,10 @@ class Injector(LocalBroker):
         self._moves = 0
         self._backoff.reset()
         self.same_broker.broker_came()
+        if self.asks_for_sessions:
+            self.asks_for_sessions = False
+            self._older = OlderSessions(self)
+            self._older.dial()
         self.auditor.broker_came()
         if self.parts.custody is not None and self.parts.config.link.qos == 2:
             self.delivery.broker_came()
@@ -177,6 +185,8 @@ class Injector(LocalBroker):
         self.auditor.stop()
         self.delivery.stop()
         self.same_broker.stop()
+        if self._older is not None:
+            self._older.stop()
         for session in self.sessions:
             session.stop(session.sender.index in self._under_way)
 

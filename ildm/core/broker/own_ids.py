@@ -16,9 +16,9 @@ ALPHABET = string.digits + string.ascii_letters
 """What MQTT-3.1.3-5 lists."""
 DIGITS = 14
 """Of the node's number in a short identifier: with ``ildm`` before and ``probe`` behind they are 23."""
-AUDIT, PROBE, SAME = "audit", "probe", "same"
-"""Sessions that look at what the broker keeps, try out how it behaves, and listen for neighbours at the same
-broker; others have numbers."""
+AUDIT, PROBE, SAME, OLDER = "audit", "probe", "same", "older"
+"""Sessions that look at what the broker keeps, try out how it behaves, listen for neighbours at the same
+broker, and ask for older sessions; others have numbers."""
 NOT_VALID = (0x02, 0x85)
 """Codes of a CONNACK that refuses the client identifier (3.1.1: 3.2.2.3; 5: 3.2.2.2)."""
 
@@ -38,11 +38,11 @@ class OwnIds:
         self._told = False
         self.short = False
         """Whether the next session that asks gets a short one."""
-        names = [*map(str, range(sessions)), AUDIT, PROBE, SAME]
+        names = [*map(str, range(sessions)), AUDIT, PROBE, SAME, OLDER]
         self.all = frozenset(stem + name for stem in (self._usual, self._short) for name in names)
 
     def of(self, session: int | str) -> str:
-        """The identifier of a session: its number, :data:`AUDIT`, :data:`PROBE` or :data:`SAME`."""
+        """The identifier of a session: its number, or one of the names above."""
         return f"{self._short if self.short else self._usual}{session}"
 
     def is_short(self, client_id: str) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ildm.core.calendar import Calendar
 from ildm.core.local.leaving import Leaving
-from ildm.core.local.record import UNKNOWN, Client, ClientRecord, digest_of, interest_of
+from ildm.core.local.record import OLDER, UNKNOWN, Client, ClientRecord, digest_of, interest_of
 from ildm.core.local.requests import ALL_FILTERS, FilterBudget
 from ildm.core.local.wills import Wills
 from ildm.core.tables import SESSIONS, SUBSCRIPTIONS, UNRELEASED
@@ -262,13 +262,7 @@ class ClientRegistry:
         """
         record = self.records.get(client_id)
         if record is None:
-            record = self.records[client_id] = ClientRecord(client_id)
-            self._away += 1
-            self._set_expiry(record, expiry)
-            if expiry != NEVER:
-                record.expires_at = self.calendar.cautious() + expiry
-            self._save(record)
-            self._start_expiry(record)
+            record = self._begin_away(client_id, expiry)
         elif record.expiry == 0:
             return
         self.counters["sessions_imported"] += 1
@@ -276,6 +270,40 @@ class ClientRegistry:
         self.subscribed(record, {each: qos for each, qos in filters.items() if each not in known})
         if record.is_unknown:
             self.unsubscribed(record, [UNKNOWN])
+
+    def _begin_away(self, key: str, expiry: int) -> ClientRecord:
+        """A session that goes on without a connection, and that the node has not seen begin."""
+        record = self.records[key] = ClientRecord(key)
+        self._away += 1
+        self._set_expiry(record, expiry)
+        if expiry != NEVER:
+            record.expires_at = self.calendar.cautious() + expiry
+        self._save(record)
+        self._start_expiry(record)
+        return record
+
+    @property
+    def adopts_for(self) -> float:
+        """Seconds for which the site still wants everything, for older sessions whose clients are away."""
+        record = self.records.get(OLDER)
+        if record is None or record.expires_at is None:
+            return 0.0
+        return max(0.0, record.expires_at - self.calendar.cautious())
+
+    def adopt(self, seconds: int) -> None:
+        """For so long the site wants everything, for older sessions whose clients are away."""
+        self.subscribed(self._begin_away(OLDER, seconds), {UNKNOWN: 2})
+
+    def end_adoption(self) -> bool:
+        """The site wants no more than clients do; False: that was so."""
+        record = self.records.get(OLDER)
+        if record is None:
+            return False
+        if record.expiry_timer is not None:
+            record.expiry_timer.cancel()
+        self._away -= 1
+        self._forget(record)
+        return True
 
     def _stays_local(self, record: ClientRecord, topic_filter: str, limit: str) -> None:
         """The client's broker has a filter that other sites are not told of."""

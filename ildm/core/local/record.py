@@ -17,6 +17,11 @@ UNKNOWN = "$share//#"
 client can subscribe to it, because the name of a share has a character at least (MQTT-4.8.2-1)."""
 
 
+OLDER = ""
+"""Key of the record that stands for sessions which the broker had before the node, while their clients are
+away. No client has an empty identifier: its broker or the node gives it one."""
+
+
 def interest_of(topic_filter: str) -> str | None:
     """The filter other sites must know of: without the share; None for ``$``-topics, which never cross."""
     if topic_filter == UNKNOWN:

@@ -68,12 +68,12 @@ def sites(
 @pytest.mark.parametrize("node_id", ["a", "x" * 64, "site-ä", "Site.1", "ildm"])
 def test_short_ones_are_what_every_broker_must_allow(node_id: str) -> None:
     ids = OwnIds(node_id, 64, lambda *args, **fields: None)
-    usual = {ids.of(63), ids.of("audit"), ids.of("probe"), ids.of("same")}
+    usual = {ids.of(63), ids.of("audit"), ids.of("probe"), ids.of("same"), ids.of("older")}
     assert ids.refused(ids.of(0), 0x85)
-    short = {ids.of(63), ids.of("audit"), ids.of("probe"), ids.of("same")}
+    short = {ids.of(63), ids.of("audit"), ids.of("probe"), ids.of("same"), ids.of("older")}
     assert all(map(is_plain, short))
     assert not any(map(is_plain, usual))
-    assert len(ids.all) == 2 * 67
+    assert len(ids.all) == 2 * 68
     assert all(map(is_plain, {each for each in ids.all if ids.is_short(each)}))
     again = OwnIds(node_id, 1, lambda *args, **fields: None)
     again.short = True
