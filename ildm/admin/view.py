@@ -52,8 +52,9 @@ class NodeView(Protocol):
     def problems(self, done: Callable[[list[str]], None]) -> None:
         """``done`` gets what keeps the node from serving, a line each; nothing when it is ready.
 
-        It is when it does not stop, its broker is there, and publishers do not wait for room in the spool for
-        longer than some seconds. Links do not count: a site cut off still serves.
+        It is when it does not stop, its broker is there, clients do not wait for neighbours after its start,
+        and publishers do not wait for room in the spool for longer than some seconds. Links do not count: a
+        site cut off still serves.
         """
 
     def warnings(self) -> list[str]:

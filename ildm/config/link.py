@@ -120,7 +120,7 @@ class LinkConfig(Section):
     error, or as soon as it comes, even if the broker refuses it."""
     subscribe_wait: Annotated[float, IN_SECONDS, Field(ge=0, le=60)] = 1.0
     """How long a client's SUBACK may wait until the neighbours know of its filters; 0: it never waits."""
-    wait_at_start: Annotated[float, IN_SECONDS, Field(ge=0, le=60)] = 0.0
+    wait_at_start: Annotated[float, IN_SECONDS, Field(ge=0, le=604_800)] = 0.0
     """How long clients may wait after a start for the interest of configured neighbours that no record in the
     state directory tells; 0: they never wait."""
     overflow: Literal["drop", "block"] = "drop"

@@ -1,4 +1,7 @@
-"""Whether the node can serve: it listens, does not stop, has its broker, and keeps what it acknowledges."""
+"""Whether the node can serve: it listens, does not stop, has its broker, and keeps what it acknowledges.
+
+After a start it may wait for neighbours first.
+"""
 
 from __future__ import annotations
 
@@ -42,6 +45,8 @@ class Health:
             contested = node.injector.contested
             if (missed := broker or contested) is not None:
                 found.append(f"broker {node.broker_address}: {missed}")
+            if neighbors := node.links.start_gate.waiting_for:
+                found.append(f"clients wait for the interest of {', '.join(neighbors)}")
             custody = node.custody
             if custody is not None and custody.full_for >= FULL_FOR:
                 why = custody.spool.failure or "no room"

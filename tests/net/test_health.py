@@ -11,6 +11,23 @@ from tests.support.memory_spool import MemorySpool
 from tests.support.site import Site
 
 
+def test_not_ready_while_clients_wait_for_neighbours() -> None:
+    world = World()
+    site = Site(world, "a", "sf", link={"wait_at_start": 30}, neighbors=("b",))
+    health = Health(site.node)
+
+    def problems() -> list[str]:
+        found: list[list[str]] = []
+        health.problems(found.append)
+        return found[0]
+
+    world.run(2)
+    assert problems() == ["clients wait for the interest of b:2"]
+    Site(world, "b", "sf")
+    world.run(10)
+    assert problems() == []
+
+
 @pytest.mark.parametrize(("full", "words"), [("hold", "wait"), ("refuse", "are refused")])
 def test_not_ready_while_publishers_wait_for_longer_than_a_moment(full: str, words: str) -> None:
     world, spool = World(), MemorySpool()

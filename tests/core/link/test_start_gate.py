@@ -88,6 +88,22 @@ def test_a_neighbour_out_of_reach_is_waited_for_until_the_time_is_over(world: Wo
     assert a.client("late").got(ConnAck)
 
 
+def test_with_a_long_time_nothing_is_taken_before_the_neighbour_is_met(world: World, algorithm: str) -> None:
+    """What the node does not take it need not keep for a neighbour of which it knows nothing."""
+    a = started(world, algorithm, "b", link={"wait_at_start": 86400})
+    client = a.client("p")
+    publish(client, "t/1", "t/2")
+    world.run(3600)
+    assert not client.got(ConnAck)
+    assert a.broker.topics() == []
+    b = Site(world, "b", algorithm)
+    b.subscriber("t/#", qos=1)
+    world.run(60)
+    assert client.got(ConnAck)
+    assert b.broker.topics() == ["t/1", "t/2"]
+    assert a.node.counters["start_waits_expired"] == 0
+
+
 def test_many_that_wait_are_all_served(world: World) -> None:
     a = started(world, "sf", "nowhere")
     for number in range(250):
