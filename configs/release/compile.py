@@ -43,7 +43,7 @@ HOT = {
     "ildm/core/host": "peer_session",
     "ildm/core/transfer": "allowance answer_timeout back_pressure batch budget classes conflating contention"
     " custody disk_gate gathering identity inbound message_ids pacer poison_isolation ports ack_runs queue"
-    " receipt resumption router rules sender sender_state share spooled_queue stamps window wire",
+    " receipt resumption router rules sender sender_state share skipped spooled_queue stamps window wire",
     "ildm/net": "driver history",
     "ildm/net/transport": "arrival reactor slots stream turns",
     "ildm/state/spool": "log consumers records segments spool",

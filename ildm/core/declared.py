@@ -321,6 +321,7 @@ LINKS = united(
         "messages",
         "Messages on disk of more topics than can be conflated",
     ),
+    counter("link_skipped_untold", "messages", "Messages let go of which a neighbour could not be told"),
     counter("link_classes_flushes", "events", "The memory of what link.classes say was full and emptied"),
     counter("link_rules_flushes", "events", "The memory of what link.rules say was full and emptied"),
     counter("inter_subscribes", "filters", "Filters subscribed to at neighbours"),

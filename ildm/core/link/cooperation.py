@@ -31,8 +31,10 @@ from ildm.core.link.state import LinkEvent, LinkState
 from ildm.core.link.telling import Telling
 from ildm.core.link.tracing import Tracing
 from ildm.core.link.watching import Watching
+from ildm.core.transfer import skipped
 from ildm.core.transfer.message_ids import FROM
 from ildm.core.transfer.rerouting import REST, Rerouting
+from ildm.core.transfer.skipped import SKIPPED
 from ildm.mqtt import MalformedPacket, PacketType, Publish, Subscribe, Unsubscribe, Version, decode
 
 if TYPE_CHECKING:
@@ -257,10 +259,18 @@ class Cooperation:
             self.retained_sync.buckets_came(link, payload)
         elif topic == BUDGET and FEATURE in link.features:
             self.budgets.came(link, payload)
+        elif topic == SKIPPED and skipped.FEATURE in link.features:
+            self._skipped(payload)
         elif topic == CLOCK:
             self.clocks.heard(link, payload)
         elif not self.membership.control_message(link, topic, payload):
             self.parts.counters["link_unknown_control"] += 1
+
+    def _skipped(self, payload: bytes) -> None:
+        """A neighbour has let messages go."""
+        origin, stretches = skipped.decoded(payload)
+        if self.parts.custody is not None:
+            self.parts.custody.skipped(origin, stretches)
 
     def algorithm_data(self, link: NeighborLink, data: bytes, turn: int) -> None:
         """Data of the algorithm at the neighbour; ``turn``: the index of the session."""

@@ -25,6 +25,7 @@ from ildm.core.transfer.queue import Entry
 from ildm.core.transfer.receipt import Holdable
 from ildm.core.transfer.sender import Sender, total
 from ildm.core.transfer.sender_state import EXPIRED, FORGOTTEN, PASSED_BY, RETURNED
+from ildm.core.transfer.skipped import Skipped
 from ildm.mqtt import EncodeError, Publish
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ class NeighborLink(Stateful):
     """What may cross; None: everything."""
     classes: LinkClasses | None
     """How messages wait; None: all alike."""
+    skipped: Skipped
+    """Numbers of messages that were let go, and of which the neighbour is to hear."""
     scope: Scope | None
     """What the neighbour has said that may cross; None: everything."""
     peer: Peer
@@ -125,6 +128,9 @@ class NeighborLink(Stateful):
         self.kept = kept
         self.rules = rules
         self.classes = classes
+        self.skipped = Skipped(counters)
+        if classes is not None:
+            classes.skip, classes.tell = self.skipped.add, self.skipped.tell
         self.scope = None
         self.config = config
         self.counters = counters
@@ -235,6 +241,7 @@ class NeighborLink(Stateful):
         self.found = session.neighbor is not None and session.neighbor.found
         self.address = session.peer if session.neighbor is None else str(session.neighbor.address)
         self.peer = Peer(hello.node, hello.address)
+        self.skipped.connected(session.features)
         self.clock.connected()
         self.round_trip.connected()
         if hello.time:
@@ -316,6 +323,8 @@ class NeighborLink(Stateful):
     def follow_classes(self, classes: LinkClasses | None) -> None:
         """Other classes hold from now on; what waits already keeps its priority."""
         self.classes = classes
+        if classes is not None:
+            classes.skip, classes.tell = self.skipped.add, self.skipped.tell
         for sender in self.senders:
             sender.follow_classes(classes)
 

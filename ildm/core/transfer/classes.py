@@ -11,7 +11,7 @@ batch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from ildm.core.counters import Counters
@@ -101,7 +101,7 @@ class LinkClasses:
         counters: those of the node.
     """
 
-    __slots__ = ("_counters", "_first", "_ranks", "conflating", "rows", "terms")
+    __slots__ = ("_counters", "_first", "_ranks", "conflating", "rows", "skip", "tell", "terms")
 
     def __init__(
         self,
@@ -116,6 +116,10 @@ class LinkClasses:
         ]
         self._ranks: dict[bytes, LinkClass | None] = {}
         self._counters = Counters() if counters is None else counters
+        self.skip: Callable[[Entry, int], None] = _nobody_asks
+        """Told of the first messages of an entry, which are let go."""
+        self.tell: Callable[[Callable[[bytes], None]], None] = _nothing_to_tell
+        """Tells the neighbour of those, by what writes to it."""
         self.conflating: bool = any(row.conflate for row in self.rows)
 
     def rank(self, topic: bytes, priority: int) -> int:
@@ -155,6 +159,7 @@ class LinkClasses:
         if row is None or not row.lets_go(entry.qos, now - entry.since):
             return False
         row.expired += entry.count
+        self.skip(entry, entry.count)
         return True
 
     def conflates(self, entry: Entry) -> bool:
@@ -168,6 +173,7 @@ class LinkClasses:
 
     def conflated(self, entry: Entry, count: int) -> None:
         """The first messages of an entry wait no longer, as there are newer ones."""
+        self.skip(entry, count)
         entry.whole.settle(entry.receipt, entry.first, count)
         self._counters["link_conflated"] += count
         row = self.of(entry.priority)
@@ -190,6 +196,14 @@ class LinkClasses:
 def rank_at(classes: LinkClasses | None, entry: Entry) -> int:
     """The rank of messages that waited elsewhere, on a link with these classes."""
     return priority_of(entry.priority) if classes is None else classes.rank_of(entry)
+
+
+def _nobody_asks(entry: Entry, count: int) -> None:
+    """There is no neighbour to be told."""
+
+
+def _nothing_to_tell(write: Callable[[bytes], None]) -> None:
+    """Nothing was noted."""
 
 
 def _matches(filters: Sequence[str], name: str) -> bool:

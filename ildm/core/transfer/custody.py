@@ -236,6 +236,14 @@ class Custody:
         """Whether a message has come; None: that is not known any more."""
         return self._come.has(identity.origin, identity.number)
 
+    def skipped(self, origin: str, stretches: Stretches) -> None:
+        """A neighbour has let messages go: stretches of numbers that do not come from it."""
+        if origin == self.node_id:
+            return
+        for first, count in stretches:
+            self._come.come(origin, first, count)
+        self.counters["link_identities_forgotten"] = self._come.forgotten
+
     def take_batch(
         self,
         batch: Batch,

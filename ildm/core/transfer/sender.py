@@ -365,6 +365,8 @@ class Sender(SpooledSender):
             if written > FLUSHED:
                 written = 0
                 self.wire.flush()  # lets the transport say when it is full
+        if self._classes is not None and self.open:
+            self._classes.tell(self.wire.write_durable)
         self.pressure.ease()
         self.allowance.tell_soon()
 

@@ -32,9 +32,10 @@ SPOOLS = [None, {"mode": "process"}]
 def pair(world: World, *given: dict[str, Any], **fields: Any) -> tuple[Site, Site]:
     """Sites a, whose link has the classes, and b, which wants all."""
     spooling = fields.pop("spooling", None)
+    spooled_b = fields.pop("spooled_b", False)
     link = {"classes": list(given), "reconnect_min": 0.5, "reconnect_max": 1.0, **fields}
     a = DiskSite(world, "a", "sf", spooling, link=link) if spooling else Site(world, "a", "sf", link=link)
-    b = Site(world, "b", "sf")
+    b = DiskSite(world, "b", "sf", spooling) if spooled_b else Site(world, "b", "sf")
     b.subscriber("#", "s", 2)
     a.node.links.add(Address("b", 2), False)
     world.run(2)
