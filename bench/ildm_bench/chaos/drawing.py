@@ -15,6 +15,7 @@ from typing import Any, Literal
 from ildm.core.link.discovery import LEAVE_AFTER
 from ildm.core.link.features import FEATURES
 from ildm.core.link.versions import PROTOCOLS
+from ildm_bench.chaos import classed
 from ildm_bench.chaos.schedule import Client, Fault, Kind, Operation, Schedule, Setting, Variant
 
 SHARED = 16
@@ -63,6 +64,8 @@ FORMER = 0.3
 CHANGED = 0.4
 """How often a node among them is upgraded or downgraded, beside all else."""
 SECRET = "a secret of all the sites"
+CLASSED = 0.25
+"""How often links of a tree have classes."""
 RATED = 0.2
 """How often links have a rate; half as often the lines below them have one."""
 RATES = (8_000, 16_000, 64_000)
@@ -151,6 +154,11 @@ def draw_setting(
             "burst": rated.choice((0.05, 0.25, 1.0)),
         }
         options["link"] = {**options.get("link", {}), "rate": rate}
+    waiting = Random(f"classes {algorithm} {seed}")
+    if algorithm in TREE and waiting.random() < CLASSED:
+        # so that messages wait, where nothing is cut either
+        link = {"inflight": waiting.choice((1, 5, 1000))} | options.get("link", {})
+        options["link"] = {**link, "classes": classed.drawn(waiting)}
     line = rated.choice(LINES if algorithm in TREE else OVERLAY_RATES) if rated.random() < RATED / 2 else 0
     latency = random.choice((0.001, 0.001, 0.02, 0.1))
     links = _links(random, names, algorithm, rings)

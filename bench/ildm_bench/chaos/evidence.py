@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from ildm_bench.chaos.classed import CONFLATED, EXPIRED, Class, class_of
 from ildm_bench.chaos.history import Event, Run
 from ildm_bench.chaos.schedule import CHANGES
 
@@ -18,7 +20,7 @@ UNGUARDED = frozenset({"injection_unguarded", "link_unguarded"})
 UNCERTAIN = "injection_uncertain_resent"
 """The one by which it says that it has sent QoS 2 again, to a broker that has forgotten its session."""
 
-TOLD = (*sorted(UNGUARDED), UNCERTAIN)
+TOLD = (*sorted(UNGUARDED), UNCERTAIN, CONFLATED, EXPIRED)
 
 WITNESS = "witness."
 """How the names of sessions past the node begin, of whose filters it does not know."""
@@ -115,9 +117,11 @@ class Evidence:
         self.mistaken: set[tuple[str, str, int]] = set()
         """What a session had to take for another, by the identifier a killed broker has used again."""
         self.tree: list[float] = []
+        self.classes: list[Class] = []
+        """Those of all links, in their order."""
         self.admitted: dict[str, list[float]] = defaultdict(list)
         """Process and counter -> when it said that QoS 2 had gone on which its failing disk did not keep, or
-        had been sent again to a broker that might have it."""
+        had been sent again to a broker that might have it, or that a class had let messages go."""
         self.readings: dict[tuple[str, str, int], tuple[int, float]] = {}
         """Process, counter, life -> its highest value, and when it was read last."""
         self.bounds: dict[tuple[str, str], int] = {}
@@ -217,6 +221,10 @@ class Evidence:
         if event.value in self.faults:
             self.faults[event.value] = self.faults[event.value][0], event.t
 
+    def _class(self, event: Event) -> None:
+        may = json.loads(event.detail)
+        self.classes.append(Class(event.topic, event.seq, may["conflate"], may["expire"]))
+
     def _tree(self, event: Event) -> None:
         self.tree.append(event.t)
 
@@ -247,6 +255,27 @@ class Evidence:
                 lost = kind != "clean" and kinds[place + 1 : place + 2] == ["resume"]
                 sessions[name] = Session(name, last.site, last.phase == "ok", lost)
         return sessions
+
+    def class_of(self, topic: str) -> Class | None:
+        """How messages on a topic wait for links."""
+        return class_of(self.classes, topic) if self.classes else None
+
+    def let_go(self, counter: str, since: float) -> bool:
+        """Whether a node has said by a counter, after a time, that it has let messages go."""
+        return any(
+            name.endswith(f" {counter}") and any(t >= since for t in times)
+            for name, times in self.admitted.items()
+        )
+
+    def newer(self, session: str, message: Message) -> bool:
+        """Whether a session has got a message of the topic that may have taken the place of this one."""
+        for (name, publisher, seq), receipt in self.receipts.items():
+            other = self.messages.get((publisher, seq))
+            if name != session or other is None or other.topic != message.topic:
+                continue
+            if seq > message.seq if publisher == message.publisher else receipt.first.t >= (message.t or 0.0):
+                return True
+        return False
 
     def entitled(self, since: float) -> float:
         """From when on a subscription made at a time is known everywhere."""

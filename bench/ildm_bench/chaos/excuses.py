@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
 from ildm.mqtt import topic_matches
+from ildm_bench.chaos.classed import CONFLATED, EXPIRED
 from ildm_bench.chaos.evidence import BY_TOPIC, NEVER, UNCERTAIN, Evidence, Message
 from ildm_bench.chaos.history import Event
 
@@ -188,6 +189,35 @@ class Disk(Excuse):
         )
         begin = case.receipt.t if message is None or message.t is None else message.t
         return any(begin <= t <= case.t for t in told)
+
+
+class Conflated(Excuse):
+    """Of its topic only the newest message waits for links (`conflate`), and the session got a newer one.
+    link_conflated of a node rose.
+    """
+
+    @staticmethod
+    def holds(case: Case, evidence: Evidence) -> bool:
+        message = case.message
+        assert message is not None
+        of = evidence.class_of(message.topic)
+        return (
+            of is not None
+            and of.conflates
+            and evidence.let_go(CONFLATED, case.published)
+            and evidence.newer(case.session, message)
+        )
+
+
+class Expired(Excuse):
+    """Messages of its class wait for links no longer than `expire`. link_dropped_aged of a node rose."""
+
+    @staticmethod
+    def holds(case: Case, evidence: Evidence) -> bool:
+        message = case.message
+        assert message is not None
+        of = evidence.class_of(message.topic)
+        return of is not None and of.expires and evidence.let_go(EXPIRED, case.published)
 
 
 class Resent(Excuse):
@@ -432,7 +462,7 @@ class Probe(Excuse):
 
 
 EXCUSES: dict[str, tuple[type[Excuse], ...]] = {
-    "lost": (Store, Disk, Unclear),
+    "lost": (Store, Disk, Unclear, Conflated, Expired),
     "twice": (Disk, Resent, Repaired),
     "unexpected": (Probe,),
     "order": (Again, Tree, Down, First, Early, Backlog, Retry, Replay, Repaired, Met, Quality, Disk),

@@ -181,6 +181,8 @@ class _Live:
     async def run(self) -> bool:
         """All of the schedule, then quiet, then what is retained; whether it came to rest."""
         self._zero = time.monotonic()
+        if isinstance(self.sites, IldmSites):
+            self.recorder.classes(self.schedule.setting)
         self._tasks = [
             asyncio.create_task(self.nemesis.supervise(), name="supervisor"),
             asyncio.create_task(self.readings.repeat(), name="readings"),

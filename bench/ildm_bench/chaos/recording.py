@@ -8,8 +8,10 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ildm_bench.chaos import classed
 from ildm_bench.chaos.client import Teller
 from ildm_bench.chaos.history import Event, History, digest, origin
+from ildm_bench.chaos.schedule import Setting
 
 HEEDED = 2.0
 """Seconds after which a server that has lived on has read what was sent to it."""
@@ -68,6 +70,12 @@ class Recorder:
         ``t``: when it was, if not now.
         """
         self._add(process, op, phase, site, columns)
+
+    def classes(self, setting: Setting) -> None:
+        """Say what classes the links of a setting have."""
+        for each in classed.rows(setting.options.get("link", {}).get("classes", ())):
+            detail = {"conflate": each.conflates, "expire": each.expires}
+            self.note("nodes", "class", "info", topic=each.filter, seq=each.number, detail=detail)
 
     def struck(self, kind: str, target: str, number: str) -> None:
         """A fault begins."""

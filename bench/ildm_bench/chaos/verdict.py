@@ -220,7 +220,7 @@ class _Judge:
             if message is None or message.op != "publish" or first.retain:
                 continue
             stream = session, publisher, first.qos, message.qos, message.retain
-            of_all, of_topic = (*stream, first.topic if by_topic else ""), (*stream, first.topic)
+            of_all, of_topic = (*stream, self._ordered(first.topic, by_topic)), (*stream, first.topic)
             before = highest.get(of_all, -1)
             in_topic = seq > highest_of_topic.get(of_topic, -1)
             highest_of_topic[of_topic] = max(seq, highest_of_topic.get(of_topic, -1))
@@ -240,6 +240,13 @@ class _Judge:
                 by_topic=by_topic,
             )
             self._find_received(case, first)
+
+    def _ordered(self, topic: str, by_topic: bool) -> str:
+        """A name for the topics among which order is kept: those of a class, unless it conflates."""
+        of = self.evidence.class_of(topic)
+        if by_topic or (of is not None and of.conflates):
+            return topic
+        return "" if of is None else f"#{of.number}"
 
     def _unequal(self) -> None:
         if not self.evidence.places:

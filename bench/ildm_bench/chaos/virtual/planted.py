@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest.mock import patch
 
 from ildm import compiled
+from ildm.core.frames import frames_topic
 from ildm.core.local.relay import NO_ROOM, ClientRelay
 from ildm.core.local.wills import Wills
 from ildm.core.transfer.custody import Custody
+from ildm.core.transfer.queue import Backlog, Entry
 from ildm.core.transfer.router import Router
 from ildm.core.transfer.sender import Sender
 from ildm.core.transfer.share import Share
@@ -149,6 +151,18 @@ def _forgotten_wills() -> Any:
     return patch.object(Wills, "restore", lambda self: None)
 
 
+def _kept_the_oldest() -> Any:
+    """Of a topic that is conflated the oldest message waits, not the newest."""
+    replace = Backlog.replace
+
+    def keep(self: Backlog, entry: Entry) -> Entry | None:
+        found = self._newest.get(frames_topic(entry.whole.frames))
+        alike = found is not None and found.whole.frames[0] == entry.whole.frames[0]
+        return entry if alike else replace(self, entry)
+
+    return patch.object(Backlog, "replace", keep)
+
+
 PLANTS = {
     "acknowledged-before-written": Plant(_acknowledged_before_written, frozenset({"lost"}), "kill-all"),
     "reused-sequence": Plant(_reused_sequence, frozenset({"lost"}), "kill-all"),
@@ -162,6 +176,7 @@ PLANTS = {
     "freed-with-its-first-part": Plant(_freed_with_its_first_part, frozenset({"lost"}), "kill", QUICK),
     "half-of-a-batch": Plant(_half_of_a_batch, frozenset({"lost"}), "none"),
     "forgotten-rest": Plant(_forgotten_rest, frozenset({"raised"}), "none"),
+    "kept-the-oldest": Plant(_kept_the_oldest, frozenset({"lost", "retained", "stale"}), "cut"),
     "forgotten-wills": Plant(_forgotten_wills, frozenset({"lost"})),
 }
 

@@ -19,6 +19,8 @@ REACHED = {
     "link_chunks_coded": "compressed chunks of links",
     "link_again": "rerouted",
     "link_rerouted": "routed anew",
+    "link_conflated": "replaced by newer messages as they waited",
+    "link_dropped_aged": "dropped as they had waited for too long",
     "retained_repaired": "retained values repaired",
     "mixed": "mixed batches written",
     "mixed_parts": "mixed batches freed in part",

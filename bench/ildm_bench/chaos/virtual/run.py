@@ -100,6 +100,7 @@ class Warm:
         history = History(run)
         recorder = self.recorder = Recorder(history, lambda: world.time - begin)
         nemesis = Nemesis(world, self.sites, recorder, self.setting, self.names)
+        recorder.classes(self.setting)
         clients = {}
         for client in schedule.clients:
             coming = [
