@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 
 import pytest
 
@@ -49,11 +50,22 @@ def test_numbers_that_never_come_leave_no_gap_at_the_neighbour(world: World, kno
     assert arrived(b)[-2:] == ["state/1=20", "log/1=newer"]
 
 
-def entry(number: int, count: int = 1, origin: str = "a") -> Entry:
-    share = Share(None, None, 1, Identity(origin, number))  # type: ignore[arg-type]
-    batch = single(Publish(topic="x"), 1)
-    batch.count = count
-    return Entry(batch, share)
+Shared = Callable[..., Entry]
+
+
+@pytest.fixture
+def entry(world: World) -> Shared:
+    """Makes an entry of a message with a number."""
+    custody = pair(world, spooling=SPOOL)[0].node.custody
+    assert custody is not None
+    consumer = custody.spool.consumer("link/b/0")
+
+    def make(number: int, count: int = 1, origin: str = "a") -> Entry:
+        batch = single(Publish(topic="x"), 1)
+        batch.count = count
+        return Entry(batch, Share(custody, consumer, 1, Identity(origin, number)))
+
+    return make
 
 
 def told(given: Skipped) -> list[tuple[str, list[tuple[int, int]]]]:
@@ -62,7 +74,7 @@ def told(given: Skipped) -> list[tuple[str, list[tuple[int, int]]]]:
     return [decoded(packet[packet.index(SKIPPED.encode()) + len(SKIPPED) + 1 :]) for packet in packets]
 
 
-def test_numbers_in_a_row_are_one_stretch_and_no_packet_has_too_many() -> None:
+def test_numbers_in_a_row_are_one_stretch_and_no_packet_has_too_many(entry: Shared) -> None:
     given = Skipped(Counters())
     for number in (5, 6, 9, 10, 11):
         given.add(entry(number), 1)
@@ -77,7 +89,7 @@ def test_numbers_in_a_row_are_one_stretch_and_no_packet_has_too_many() -> None:
 
 
 def test_what_waits_to_be_told_is_bounded_and_forgotten_where_nobody_listens(
-    monkeypatch: pytest.MonkeyPatch,
+    entry: Shared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(skipped, "MOST", 2)
     counters = Counters()
