@@ -42,8 +42,9 @@ HOT = {
     " rules spool_room unanswered waits wills wire write_barrier",
     "ildm/core/host": "peer_session",
     "ildm/core/transfer": "allowance answer_timeout back_pressure batch budget classes conflating contention"
-    " custody disk_gate gathering identity inbound message_ids pacer poison_isolation ports ack_runs queue"
-    " receipt resumption router rules sender sender_state share skipped spooled_queue stamps window wire",
+    " custody disk_gate gathering identity inbound message_ids pacer poison_isolation ports"
+    " ack_runs queue receipt resumption router rules sender sender_state share skipped spooled_queue"
+    " starvation stamps window wire",
     "ildm/net": "driver history",
     "ildm/net/transport": "arrival reactor slots stream turns",
     "ildm/state/spool": "log consumers records segments spool",

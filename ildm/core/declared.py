@@ -322,6 +322,9 @@ LINKS = united(
         "Messages on disk of more topics than can be conflated",
     ),
     counter("link_skipped_untold", "messages", "Messages let go of which a neighbour could not be told"),
+    counter(
+        "link_starved", "events", "Times a low priority of a link went first, as it had waited for a minute"
+    ),
     counter("link_classes_flushes", "events", "The memory of what link.classes say was full and emptied"),
     counter("link_rules_flushes", "events", "The memory of what link.rules say was full and emptied"),
     counter("inter_subscribes", "filters", "Filters subscribed to at neighbours"),

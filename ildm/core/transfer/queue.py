@@ -124,6 +124,12 @@ class Queue(Protocol):
     def first(self) -> Entry:
         """The entry whose turn it is; the queue is not empty."""
 
+    def waiting(self) -> list[int]:
+        """Priorities of what is in memory, the highest first."""
+
+    def favour(self, priority: int, size: int) -> None:
+        """Let so many bytes of a priority, or one message more, go before all others."""
+
     def over(self, messages: float, size: float) -> bool:
         """There is more than that, apart from what is unacknowledged."""
 
@@ -172,6 +178,8 @@ class Backlog:
     the turns of entries."""
 
     __slots__ = (
+        "_favour",
+        "_favoured",
         "_first",
         "_last",
         "_newest",
@@ -185,6 +193,9 @@ class Backlog:
     def __init__(self) -> None:
         self._ranks: dict[int, Lines] = {0: (deque(), deque(), deque())}
         """By priority, the highest first; those that never came are not there."""
+        self._favoured: Lines | None = None
+        self._favour = 0
+        """Bytes that go first from there."""
         self._first = self._last = 0
         self._newest: dict[bytes, Entry] = {}
         """By topic, of classes that conflate: what was appended last, and waits yet."""
@@ -201,11 +212,21 @@ class Backlog:
         return self._front()[0]
 
     def _front(self) -> deque[Entry]:
+        if self._favoured is not None:
+            front = _front_of(self._favoured)
+            if front is not None:
+                return front
         for lines in self._ranks.values():
-            waiting = [line for line in lines if line]
-            if waiting:
-                return waiting[0] if len(waiting) == 1 else min(waiting, key=_turn_of_first)
+            front = _front_of(lines)
+            if front is not None:
+                return front
         raise LookupError("the queue is empty")
+
+    def waiting(self) -> list[int]:
+        return [priority for priority, lines in self._ranks.items() if any(lines)]
+
+    def favour(self, priority: int, size: int) -> None:
+        self._favoured, self._favour = self._ranks[priority], size
 
     def over(self, messages: float, size: float) -> bool:
         return (
@@ -277,7 +298,12 @@ class Backlog:
             self.unacknowledged_bytes += size
 
     def remove(self, count: int) -> None:
+        before = self.bytes
         self._remove(self._front(), count)
+        if self._favoured is not None:
+            self._favour -= before - self.bytes
+            if self._favour <= 0 or _front_of(self._favoured) is None:
+                self._favoured = None
 
     def _remove(self, line: deque[Entry], count: int) -> None:
         entry = line[0]
@@ -375,6 +401,13 @@ class Backlog:
             for entry in line:
                 found._count(entry, entry.count, entry.size)
         assert found._sums == self._sums, f"a queue of {found._sums} counts {self._sums}"
+
+
+def _front_of(lines: Lines) -> deque[Entry] | None:
+    waiting = [line for line in lines if line]
+    if not waiting:
+        return None
+    return waiting[0] if len(waiting) == 1 else min(waiting, key=_turn_of_first)
 
 
 def _turn(entry: Entry) -> int:

@@ -39,6 +39,7 @@ from ildm.core.transfer.sender_state import (
     SenderState,
     Takes,
 )
+from ildm.core.transfer.starvation import Starvation
 from ildm.core.transfer.window import Inflight, Window
 from ildm.core.transfer.wire import Wire
 from ildm.mqtt import EncodeError, Publish, PubRel, Version
@@ -59,6 +60,7 @@ class Sender(SpooledSender):
     __slots__ = (
         "_classes",
         "_spooled",
+        "_starvation",
         "_window",
         "allowance",
         "counters",
@@ -97,6 +99,7 @@ class Sender(SpooledSender):
             self.queue = queue
         self._spooled = queue
         self._classes: LinkClasses | None = None
+        self._starvation = Starvation(counters)
         self.state: SenderState = AWAY
         self.takes: Takes = ALL
         self.open = False
@@ -160,6 +163,7 @@ class Sender(SpooledSender):
         if self.state is not HELD:
             return
         self.step(RESUMED)
+        self._starvation.begin()
         self.resumption.begin(session_present)
         if self.isolation.active:
             if not session_present:
@@ -350,6 +354,8 @@ class Sender(SpooledSender):
         queue = self.queue
         if self.isolation.active and self.open:
             self.isolation.send_next()
+        if self._classes is not None and queue and self.open:
+            self._starvation.look(queue, self.driver.now())
         written = 0
         while self.open and self.wire.writable and queue and not self.isolation.active:
             entry = queue.first

@@ -206,6 +206,12 @@ class SpooledQueue:
     def first(self) -> Entry:
         return self._near.first
 
+    def waiting(self) -> list[int]:
+        return self._near.waiting()
+
+    def favour(self, priority: int, size: int) -> None:
+        self._near.favour(priority, size)
+
     def over(self, messages: float, size: float) -> bool:
         return self._near.over(messages, size)
 
