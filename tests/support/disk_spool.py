@@ -28,7 +28,7 @@ class DiskSite(Site):
         )
         super().__init__(world, name, algorithm, spooling=spooling, **more)
 
-    def start(self, neighbors: tuple[str, ...] = ()) -> None:
+    def start(self, neighbors: tuple[str, ...] = (), *, new_state: bool = False) -> None:
         """Begin a life with what the disk has."""
         self.spool_driver = driver = WorldDriver(self.world, self.name)
         config = SpoolConfig.model_validate(self.settings["spooling"])
@@ -41,7 +41,7 @@ class DiskSite(Site):
             expiry=LinkConfig.model_validate(self.settings.get("link", {})).expiry,
         )
         self.settings["counters"] = self.spool.counters
-        super().start(neighbors)
+        super().start(neighbors, new_state=new_state)
 
     def kill(self, silent: bool = False, *, power: bool = False) -> None:
         """As for any site; ``power``: what the disk has not synced is lost with it."""
