@@ -49,6 +49,11 @@ BROKER_QUEUE_LIMIT = _gauge("broker_queue_limit_bytes", "bytes", "Bound of that"
 LINK_STATE = _gauge(
     "link_state", "links", "1 for the state that the link with a neighbour has", "neighbor", "state"
 )
+TREE_PATH = _gauge(
+    "tree_path_seconds",
+    "seconds",
+    "Time one way along the longest path in the tree, by what links weigh",
+)
 LINKS_ON_DEMAND = _gauge("links_on_demand", "links", "Links on demand that are open")
 LINK_MESSAGES = _gauge(
     "link_messages_total",
@@ -161,6 +166,7 @@ MEASURED = (
     BROKER_QUEUE_BYTES,
     BROKER_QUEUE_LIMIT,
     LINK_STATE,
+    TREE_PATH,
     LINKS_ON_DEMAND,
     LINK_MESSAGES,
     RULE_HITS,

@@ -120,6 +120,8 @@ def _plain(node: Node, view: LiveView, ready: bool, broker_up: bool) -> Iterator
     }
     for metric, value in values.items():
         yield metric, [Sample((), value)]
+    if (path := node.links.membership.path_seconds) is not None:
+        yield metrics.TREE_PATH, [Sample((), path)]
     if node.has_overlay:
         read = [node.wire[1], *(link.wire[1] for link in links if link.connected)]
         yield metrics.OVERLAY_WIRE, [Sample((), min(read))]

@@ -67,6 +67,11 @@ class Membership:
         """So many links may there be."""
         return self.config.max_neighbors
 
+    @property
+    def path_seconds(self) -> float | None:
+        """How long the longest path in the tree takes; None: there is no tree, or nobody knows."""
+        return None
+
     def start(self) -> None:
         """Links come from now on."""
 

@@ -10,7 +10,7 @@ Without weights ages alone decide. A link's age is a counter agreed when it is m
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from ildm.mqtt import IldmError
@@ -171,6 +171,27 @@ class Topology:
             if node in _reached(neighbors, first, without=self.node):
                 return first
         return None
+
+    def longest(self, length: Callable[[int], float]) -> float | None:
+        """The longest path in this node's tree, by a length for each weight; None: ages alone decide."""
+        weights = self.weights
+        if weights is None:
+            return None
+        neighbors = _neighbors(self._forest())
+
+        def farthest(start: str) -> tuple[float, str]:
+            far = {start: 0.0}
+            border = [start]
+            while border:
+                node = border.pop()
+                for other in neighbors.get(node, ()):
+                    if other not in far:
+                        weight = weights.get((min(node, other), max(node, other)), 0)
+                        far[other] = far[node] + length(weight)
+                        border.append(other)
+            return max((distance, node) for node, distance in far.items())
+
+        return farthest(farthest(self.node)[1])[0]
 
     def behind(self) -> dict[str, set[str]]:
         """The nodes that each neighbour of this node in the forest leads to, with itself."""

@@ -10,7 +10,7 @@ from ildm.core.link.membership import Membership
 from ildm.core.link.paths import Paths
 from ildm.core.link.state import LinkState
 from ildm.core.link.topology import Advertisement, Topology
-from ildm.core.link.weights import FEATURE, Weights
+from ildm.core.link.weights import FEATURE, Weights, seconds
 from ildm.core.transfer.rerouting import REST
 
 if TYPE_CHECKING:
@@ -57,6 +57,10 @@ class TreeMembership(Membership):
         self._claim_timer: Any = None
         self._held: dict[str, tuple[Advertisement, Any]] = {}
         """News of neighbours that others have told, until they say themselves what is so."""
+
+    @property
+    def path_seconds(self) -> float | None:
+        return self.topology.longest(seconds)
 
     def start(self) -> None:
         self.weights.start()

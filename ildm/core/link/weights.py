@@ -57,6 +57,11 @@ def steps(rtt: float) -> int:
     return 0 if rtt <= FLOOR else round(STEPS * math.log2(rtt / FLOOR))
 
 
+def seconds(weight: int) -> float:
+    """One way over a link of a weight, as far as that tells; a cost counts as time."""
+    return FLOOR / 2 * 2.0 ** (weight / STEPS) if weight > 0 else 0.0
+
+
 class Said:
     """What this node says of one link, and since when that is not so any more."""
 

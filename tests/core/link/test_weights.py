@@ -57,6 +57,18 @@ def test_a_doubling_is_four_steps() -> None:
     assert steps(FLOOR * 1.19) == 1
 
 
+def test_the_longest_path_is_the_sum_of_its_links(world: World) -> None:
+    Delays(world, ab=0.004, bc=0.016, bd=0.032, ac=0.5, ad=0.5, cd=0.5)
+    a, b, *_ = mesh(world, "abcd")
+    found, other = (site.node.links.membership.path_seconds for site in (a, b))
+    assert found == other == pytest.approx(0.016 + 0.032, rel=0.2)
+
+
+def test_without_weights_nobody_knows_the_longest_path(world: World) -> None:
+    (a, _) = mesh(world, "ab", link={"tree": "age"})
+    assert a.node.links.membership.path_seconds is None
+
+
 @pytest.mark.parametrize(
     ("weight", "seconds"),
     [(10 - STEPS, 600), (10 - CHANGE, 600), (10 + CHANGE, 600), (10 + STEPS, 5), (100, 5)],
