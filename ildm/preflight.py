@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from ildm.config import SHORT_SECRET, Address, Config, ConfigError, read_secret
+from ildm.config import SHORT_SECRET, Address, Config, ConfigError, read_secret, transports
 from ildm.config.rate import LEAST_OF_OVERLAYS
 from ildm.core.transfer.rules import remaps
 from ildm.hosts import Hosts
@@ -62,6 +62,7 @@ def examine(
         *_traces(config),
     ]
     if thorough:
+        found += _plain_links(config)
         found += _unresolved(config, hosts)
         if not running:
             found += _ports(config, hosts)
@@ -253,6 +254,21 @@ def _secret(config: Config) -> Iterator[Finding]:
         return  # said where it is read
     if secret is not None and len(secret) < SHORT_SECRET:
         yield Finding(key, f"{len(secret)} characters can be guessed: take {SHORT_SECRET} or more", False)
+
+
+def _plain_links(config: Config) -> Iterator[Finding]:
+    """Links beyond this machine that the secret could encrypt."""
+    link = config.link
+    if transports.psk_missing() is not None or (link.secret is None and link.secret_file is None):
+        return
+    addresses = [address for key, address in _addresses(config) if key.startswith("link.")]
+    plain = [address for address in addresses if not (address.has_tls or address.is_loopback)]
+    if plain:
+        text = (
+            f"links by {plain[0]} are not encrypted: if all nodes have Python 3.13, take mqtts:// and "
+            "link.tls: {psk: true}"
+        )
+        yield Finding("link.tls", text, False)
 
 
 def _certificates(config: Config) -> Iterator[Finding]:

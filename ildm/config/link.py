@@ -309,11 +309,19 @@ class LinkConfig(Section):
             )
         if self.discover and self.secret is None and self.secret_file is None and self.tls is None:
             raise ValueError("discover needs secret or secret_file, or tls, as DNS proves nothing")
+        if self.tls is not None and self.tls.psk:
+            if self.secret is None and self.secret_file is None:
+                raise ValueError("tls.psk needs secret or secret_file, which it makes keys of")
+            for index, each in enumerate(self.neighbors):
+                if each.pin is not None:
+                    raise ValueError(f"neighbors.{index}.pin: with tls.psk nobody shows a certificate")
         dialed = [("listen", self.listen), ("advertise", self.advertise)]
         dialed += [("neighbors", address) for address in self.addresses]
         for key, address in dialed:
             if address is not None and address.has_tls and self.tls is None:
-                raise ValueError(f"tls: {address} of {key} needs it: {{cert: FILE, key: FILE, ca: FILE}}")
+                raise ValueError(
+                    f"tls: {address} of {key} needs it: {{cert: FILE, key: FILE, ca: FILE}}, or {{psk: true}}"
+                )
         listen, told = self.listen, self.advertise
         if listen is not None and told is not None and listen.scheme != told.scheme:
             raise ValueError(f"advertise: {told} is to have the scheme of listen, {listen}")

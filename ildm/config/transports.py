@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ipaddress
+import platform
+import ssl
+import sys
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -113,9 +116,22 @@ def _fingerprint(text: object) -> object:
 Fingerprint = Annotated[str, BeforeValidator(_fingerprint), Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-class LinkTls(TlsFiles, KeyPair):
-    """TLS on links: both ends show a certificate of ``ca``, bound to the node id."""
+def psk_missing() -> str | None:
+    """Why TLS by a shared secret cannot be had here."""
+    if sys.version_info >= (3, 13):
+        return None if ssl.HAS_PSK else "needs an OpenSSL that has it, and this Python's has not"
+    return f"needs Python 3.13 or newer at both ends, and this is {platform.python_version()}"
 
+
+class LinkTls(TlsFiles):
+    """TLS on links: both ends show a certificate of ``ca``, bound to the node id, or have the link secret."""
+
+    psk: bool = False
+    """Without certificates: keys are made of ``link.secret``. Needs Python 3.13 at all nodes."""
+    cert: Path | None = None
+    """The certificate, and after it those that lead to its authority."""
+    key: Path | None = None
+    """Of the certificate, not encrypted."""
     min_version: Literal["1.3"] = "1.3"
     """Of TLS; there is no other for links."""
     identity: Literal["san", "pin"] = "san"
@@ -125,6 +141,16 @@ class LinkTls(TlsFiles, KeyPair):
 
     @model_validator(mode="after")
     def _identities(self) -> Self:
+        if self.psk:
+            missing = psk_missing()
+            if missing is not None:
+                raise ValueError(f"psk: {missing}")
+            others = sorted(self.model_fields_set - {"psk", "min_version", "watch"})
+            if others:
+                raise ValueError(f"psk: there are no certificates then: leave out {', '.join(others)}")
+            return self
+        if self.cert is None or self.key is None:
+            raise ValueError("cert and key: needed, or psk: true")
         if self.ca is None:
             raise ValueError("ca: needed, as no authority of the system is trusted")
         if (self.identity == "pin") is not bool(self.pins):

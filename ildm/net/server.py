@@ -119,7 +119,7 @@ class NodeServer:
         """What the node stands on: certificates, connections, the clock, the store."""
         config, loop = self.config, asyncio.get_running_loop()
         self.secrets = read_secrets(config)
-        self.tls = NodeTls(config)
+        self.tls = NodeTls(config, lambda: self.node.links.terms.keys)
         turns = Turns(loop.call_soon, counters)
         self.reactor = new_reactor(loop, turns, config.limits.read_wait)
         self.dialing = Dialing(config, self.tls, self.reactor, turns)

@@ -84,7 +84,7 @@ def test_listeners_stand_in_for_the_default_one_and_beside_one_that_is_given(tmp
         ("link: host", "link: expected keys, such as listen, advertise, neighbors, discover (found 'host')"),
         ("link: a:1885", "link: expected keys, such as {listen: a:1885}"),
         ("metrics: 9640", "metrics: expected keys, such as {listen: 9640} (found 9640)"),
-        ("link: {tls: cert.pem}", "link.tls: expected keys, such as cert, key, ca, crl"),
+        ("link: {tls: cert.pem}", "link.tls: expected keys, such as ca, crl, min_version, ciphers"),
         ("listeners: mqtt://a:1", "listeners: expected a list, in brackets: [mqtt://a:1]"),
         ("listeners: [mqtt://a:1]", "listeners.0: expected keys, such as {url: mqtt://a:1}"),
         ("link: {neighbors: a:1}", "link.neighbors: expected a list, in brackets: [a:1]"),

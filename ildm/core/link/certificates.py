@@ -19,7 +19,7 @@ PREFIX = "ildm:"
 
 
 class Certificates(NamedTuple):
-    """Both ends' certificates of one connection, verified by TLS."""
+    """Both ends' certificates of one connection, verified by TLS; none where it is by the link secret."""
 
     own: bytes
     """SHA-256 in DER."""
@@ -27,6 +27,8 @@ class Certificates(NamedTuple):
     """The same of the neighbour's."""
     nodes: frozenset[str]
     """The node ids which the neighbour's is for."""
+    shared: bool | None = None
+    """Whether TLS has used the secret that it was to use; None: it was to use certificates."""
 
     @classmethod
     def of(cls, transport: Transport) -> Certificates | None:
@@ -34,6 +36,8 @@ class Certificates(NamedTuple):
         tls = transport.get_extra_info("ssl_object")
         if tls is None:
             return None
+        if tls.context.psk:
+            return cls(b"", b"", frozenset(), tls.session_reused)
         names = (tls.getpeercert() or {}).get("subjectAltName", ())
         far = hashlib.sha256(tls.getpeercert(True) or b"").digest()
         return cls(tls.context.own, far, nodes_of(value for kind, value in names if kind == "URI"))
@@ -54,6 +58,8 @@ def not_certified(link: LinkConfig, certificates: Certificates | None, node: str
     if certificates is None:
         # who is known by a certificate has to show it on every connection
         return None if pin is None else _refusal(f"{node} has to prove by its certificate who it is")
+    if certificates.shared is not None:  # the handshake proves who it is, as without TLS
+        return None if certificates.shared else _refusal("TLS has come about without the link secret")
     if pin is not None:
         if pin != certificates.far.hex():
             return _refusal(f"that is not the certificate known of {node} (link.tls.pins, link.neighbors)")

@@ -103,6 +103,11 @@ class Terms:
     protocols: Range = PROTOCOLS
     """Versions of the link protocol that are taken."""
 
+    @property
+    def keys(self) -> list[bytes]:
+        """The one of now first."""
+        return [key for key in (self.key, self.former) if key is not None]
+
     def dialing(self, *, former: bool) -> Terms:
         """Those for a dial with the key before this one, if there still is one, or with this one."""
         return replace(self, key=self.former) if former and self.former is not None else self

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ildm.config import Config
     from ildm.net.server import NodeServer
     from ildm.net.transport.inherited import Inherited
+    from ildm.net.transport.tls import Keys
 
 NEEDS_A_RESTART = "needs a restart"
 
@@ -122,8 +123,8 @@ class Reloader:
         if source is None:
             raise ReloadError("this node was not started with a configuration file")
         self._refuse_at_the_end()
-        has_overlay = server.plugins.has_overlay
-        read = await asyncio.to_thread(_read, source, server.inherited, has_overlay)
+        given = server.inherited, server.plugins.has_overlay, server.tls.keys
+        read = await asyncio.to_thread(_read, source, *given)
         changes = [*differences(server.config, read.config), *self._contents(read)]
         if changes and read.empty:  # all defaults; more likely it is just being written
             raise ReloadError(f"{source}: the file is empty: nothing was changed")
@@ -293,14 +294,14 @@ class Reloader:
             undo.callback(dispatch.change_options, each.loaded, former)
 
 
-def _read(source: Path, inherited: Inherited, has_overlay: bool) -> Read:
+def _read(source: Path, inherited: Inherited, has_overlay: bool, keys: Keys) -> Read:
     """Blocks. Raises: ReloadError."""
     try:
         os.close(open_regular(source))  # of a running node: what waits for a writer would hold up all reloads
         config = load_config(source)
         lines = map(str.strip, read_regular(source).decode().splitlines())
         secrets = read_secrets(config)
-        tls = NodeTls(config)
+        tls = NodeTls(config, keys)
         collector = Collector.of(config.trace)
         findings = examine(config, thorough=False, given=inherited.paths, has_overlay=has_overlay)
     except OSError as error:  # gone since

@@ -21,8 +21,19 @@ if TYPE_CHECKING:
     from ildm.core.local.client_session import ClientSession
     from ildm.net.transport.reactor import Reactor
     from ildm.net.transport.sockets import Connected, Factory, Loop, Place
-    from ildm.net.transport.tls import NodeTls
+    from ildm.net.transport.tls import Context, NodeTls
     from ildm.net.transport.turns import Turns
+
+
+OF_SECRETS = {"binder does not verify": "the neighbour has another link secret"}
+"""Text for people of what OpenSSL says where keys are made of the link secret."""
+
+
+class NotSharedError(ssl.SSLError):
+    """Where keys are made of the link secret: the neighbour's end of the connection is often seen before an
+    alert that tells why."""
+
+    reason = "the neighbour has ended the handshake: it has another link secret, or certificates"
 
 
 class NoTlsError(OSError):
@@ -85,11 +96,32 @@ class Dialing:
         """
         transport = TRANSPORTS[address.scheme]
         options = self._options(address, limit) if transport.tls else {}
+        former = None if self._tls is None else self._tls.link_former
+        if former is not None and options and options["ssl"].psk:
+            return self._connect_shared(loop, factory, address, options, former)
         if self._tells(address):
             return self._connect_told(loop, factory, address, client, options)
         if self.reactor is not None and not transport.tls:
             return self._connect_asked(loop, factory, address)
         return transport.sockets.dial(loop, self._paced(factory, client), address, **options)
+
+    async def _connect_shared(
+        self, loop: Loop, factory: Factory, address: Address, options: dict[str, Any], former: Context
+    ) -> Connected:
+        """Connect by the link secret, and by the one before it to who has not been given the new one yet."""
+        dial = TRANSPORTS[address.scheme].sockets.dial
+        assert self._tls is not None
+        contexts = [options["ssl"], former][: len(self._tls.keys())]
+        for context in contexts:
+            try:
+                return await dial(loop, self._paced(factory, None), address, **options | {"ssl": context})
+            except (
+                ssl.SSLError,
+                ConnectionResetError,
+                BrokenPipeError,
+            ):  # rather than an alert
+                continue
+        raise NotSharedError
 
     async def _connect_asked(self, loop: Loop, factory: Factory, address: Address) -> Connected:
         """Connect to a host whose address has to be asked for."""
@@ -148,4 +180,5 @@ def tls_reason(error: ssl.SSLError) -> str:
     """What went wrong, in few words."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"TLS: the certificate is not accepted: {error.verify_message}"
-    return f"TLS: {(error.reason or str(error)).replace('_', ' ').lower()}"
+    said = (error.reason or str(error)).replace("_", " ").lower()
+    return f"TLS: {OF_SECRETS.get(said, said)}"

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import ssl
-from collections.abc import Callable, Iterable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from ildm.config import ConfigError
 from ildm.core.link.certificates import named, nodes_of
+from ildm.net.transport.psk import Psk, psk_of
 from ildm.net.transport.x509 import not_after, uris
 from ildm.regular import read_regular
 from ildm.text import reason
@@ -43,6 +45,12 @@ class Context(ssl.SSLContext):
     """Unix time of the end of the certificate, or of that of its names which ends first; None: unknown."""
     names: tuple[str, ...] = ()
     """The certificate's alternative names of type URI, by which neighbours know a node."""
+    psk = False
+    """There is no certificate: both ends have the link secret."""
+
+
+Keys = Callable[[], Sequence[bytes]]
+"""What proofs of the link secret are made with: the key of now, and the one before it while that is good."""
 
 
 def listener_context(tls: ListenerTls, key: str, *, http: bool) -> Context:
@@ -93,7 +101,40 @@ def link_context(tls: LinkTls, key: str, *, dials: bool) -> Context:
     context.check_hostname = False  # the certificate is bound to the node id, whatever its address
     context.verify_mode = ssl.CERT_REQUIRED
     _trust(context, tls, key)
-    _show(context, tls, key)
+    assert tls.cert is not None
+    assert tls.key is not None
+    _load(context, tls.cert, tls.key, key)
+    return context
+
+
+def psk_context(keys: Keys, *, dials: bool, former: bool = False) -> Context:
+    """For neighbours that have the link secret; ``former``: dial with the key before the one of now.
+
+    TLS 1.3 only offers such a key. A server with a certificate may show that instead, and a callback that
+    raises counts as no key. So there is no certificate here and none is trusted, and the link refuses a
+    connection that has come about without the key (`ildm.core.link.certificates`).
+    """
+    context = Context(ssl.PROTOCOL_TLS_CLIENT if dials else ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.options |= OPTIONS
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.psk = True
+
+    def offered(_: str | None) -> Psk:
+        return psk_of(keys()[-1 if former else 0])
+
+    def chosen(identity: str | None) -> bytes:
+        known = [psk_of(key) for key in keys()]
+        # with no key the neighbour would hear of certificates; with one of ours, that it has another secret
+        return next((each.key for each in known if each.identity == identity), known[0].key)
+
+    if sys.version_info >= (3, 13):  # what the configuration has checked
+        if dials:
+            context.set_psk_client_callback(offered)
+        else:
+            context.set_psk_server_callback(chosen)
+            context.num_tickets = 0
     return context
 
 
@@ -217,19 +258,23 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
 class NodeTls:
     """All contexts of a node; None where the configuration has no such section.
 
+    Args:
+        keys: asked when a neighbour comes or is dialed, where links have no certificates.
+
     Raises:
         ConfigError: a file cannot be used.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, keys: Keys = tuple) -> None:
         self._config = config
+        self.keys = keys
         self.listeners: dict[str, LiveContext] = {}
         for key, each in config.clients_at:
             tls = each.tls
             if tls is not None:
                 where = f"{key}.tls"
-                make = partial(listener_context, tls, where, http=each.url.has_websocket)
-                self.listeners[key] = _following(make, where, tls)
+                made = partial(listener_context, tls, where, http=each.url.has_websocket)
+                self.listeners[key] = _following(made, where, tls)
         pages = config.dashboard.tls
         self.dashboard: LiveContext | None = None
         if pages is not None and config.dashboard.listen is not None:
@@ -239,13 +284,16 @@ class NodeTls:
         self.broker: LiveContext | None = None
         self.link_in: LiveContext | None = None
         self.link_out: LiveContext | None = None
+        self.link_former: Context | None = None
+        """What dials with the key before the one of now."""
         if broker is not None:
             self.broker = _following(partial(broker_context, broker, "broker.tls"), "broker.tls", broker)
         if link is not None and config.algorithm is not None:
+            make = partial(psk_context, keys) if link.psk else partial(link_context, link, "link.tls")
             self.link_in, self.link_out = (
-                _following(partial(link_context, link, "link.tls", dials=dials), "link.tls", link)
-                for dials in (False, True)
+                _following(partial(make, dials=dials), "link.tls", link) for dials in (False, True)
             )
+            self.link_former = psk_context(keys, dials=True, former=True) if link.psk else None
 
     def __iter__(self) -> Iterator[LiveContext]:
         yield from self.listeners.values()
@@ -256,8 +304,8 @@ class NodeTls:
     def concerns(self, each: LiveContext, now: float) -> Iterator[tuple[str, str]]:
         """What is wrong with the certificate that one of them shows, though it can be used: the key of its
         file, and a text for people. ``now`` is Unix time."""
-        if each is self.link_in:
-            return  # it shows the same as the one that dials
+        if each is self.link_in or each.context.psk:
+            return  # it shows the same as the one that dials, or nothing
         ends, key = each.context.ends, f"{each.key}.cert"
         if ends is not None and ends <= now:
             at = datetime.fromtimestamp(ends, UTC)
@@ -266,7 +314,13 @@ class NodeTls:
                 f"the certificate ended on {at:%Y-%m-%d at %H:%M} UTC: who verifies it does not connect",
             )
         section, node_id = self._config.link.tls, self._config.node_id
-        if each is not self.link_out or section is None or section.identity != "san" or node_id is None:
+        if (
+            each is not self.link_out
+            or section is None
+            or section.psk
+            or section.identity != "san"
+            or node_id is None
+        ):
             return
         nodes = nodes_of(each.context.names)
         if node_id not in nodes:  # neighbours, who know a node by that name, take it for another
