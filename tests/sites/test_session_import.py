@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from ildm.importing.sessions.found import SourceError
 from ildm.mqtt import Version
 from tests.sites.client import Client, until
 from tests.sites.conftest import Sites
-from tests.sites.site import Site, join, settled
+from tests.sites.site import Site, join, joined, settled
 from tests.support.brokers import Broker, PahoClient, RabbitMQ
 
 
@@ -125,3 +126,23 @@ async def test_sessions_of_clients_that_are_away(sites: Sites, topic_root: str) 
     assert await adopting.shell("sessions adopted") == {"unknown": 1}
     with pytest.raises(UnknownError, match="no sessions are being adopted"):
         await adopting.shell("sessions adopted")
+
+
+@pytest.mark.parametrize("make", ["mosquitto", "rabbitmq"])
+async def test_a_node_that_has_lost_its_state(sites: Sites, make: str, topic_root: str) -> None:
+    """What is published after it is back waits at the broker for the session, whose client is away."""
+    here, there = await sites.row(["mosquitto", make], "sf", broker={"adopt_sessions": 3600})
+    name = f"{topic_root}-old"
+    client = await back_with(there, name)
+    await client.subscribe((f"{topic_root}/x", 1))
+    await client.disconnect()
+    await there.stop()
+    shutil.rmtree(there.config.state_dir)
+    await there.start()
+    there.add(here)
+    await joined(here, there)
+    await settled(here, there)
+    assert name not in there.node.clients.records
+    await (await here.connect()).publish(f"{topic_root}/x", b"meanwhile", 1)
+    back = await back_with(there, name)
+    assert (await back.receive()).payload == b"meanwhile"

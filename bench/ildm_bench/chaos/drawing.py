@@ -50,7 +50,7 @@ MIXED: dict[Kind, int] = {
     "tear": 1,
 }
 """How often each is drawn where any may be; ``hold-session`` where links have several. Those that lose what
-nothing can keep, ``power`` but for the mode of that name and ``flip``, have to be asked for."""
+nothing can keep have to be asked for: ``power`` but for the mode of that name, ``flip``, ``lose-state``."""
 APART = 0.25
 """How often not one link is cut or held but all those of a site, or all there are."""
 HOARDS = 1 / 12
@@ -177,6 +177,19 @@ def draw_setting(
     )
 
 
+def forgetful(setting: Setting) -> Setting:
+    """The same, where the first site may lose its state. It is at an end and dials its only neighbour, whose
+    interest clients wait for. The site gets all topics for sessions whose clients are away."""
+    first, *others = setting.sites
+    links = ((first, others[0]), *itertools.pairwise(others))
+    if setting.algorithm not in TREE:
+        links = tuple((first, other) for other in others)
+    options = dict(setting.options)
+    options["broker"] = {**options.get("broker", {}), "adopt_sessions": 3600}
+    options["link"] = {**options.get("link", {}), "wait_at_start": 3600}
+    return replace(setting, links=links, options=options, discover=False)
+
+
 def variant(random: Random) -> Variant:
     """Of a node that is not to have all."""
     protocol = PROTOCOLS.low if random.random() < FORMER else 0
@@ -225,6 +238,8 @@ def draw(
     setting = setting or draw_setting(seed // SHARED, algorithm, sites=sites, brokers=brokers, mode=mode)
     if fault == "dns":
         setting = replace(setting, discover=True)
+    if fault == "lose-state":
+        setting = forgetful(setting)
     random = Random(f"schedule {algorithm} {seed}")
     pause = Random(f"pause {algorithm} {seed}").choice(PAUSES)
     drawing = _Drawing(random, setting, scale or usual(seed), pause)
@@ -517,6 +532,8 @@ class _Drawing:
                 if random.random() < FORGOTTEN:
                     fault = replace(fault, lasts=LEAVE_AFTER + round(random.random() * self.scale.pause, 3))
                 return fault
+            case "lose-state":
+                return self.fault(kind, (f"node/{self.setting.sites[0]}",))
             case "flip":
                 return self.fault(kind, (f"node/{site}",), round(random.random(), 4))
             case "tear":

@@ -138,10 +138,10 @@ class Evidence:
             if self.begins == NEVER:
                 self.begins = event.t
             getattr(self, f"_{event.op}", self._skip)(event)
-        damaging = {"tear", "flip"} if about.mode == "power" else {"tear", "flip", "power"}
+        damaging = {"tear", "flip", "lose-state"} | (set() if about.mode == "power" else {"power"})
         self.damages = [(f.t, f.session) for f, _ in self.faults.values() if f.topic in damaging]
-        """When a disk was damaged, or power lost in a mode that does not promise to survive that; of which
-        process."""
+        """When a disk was damaged or emptied, or power lost in a mode that does not promise to survive that;
+        of which process."""
 
     # reading ----------------------------------------------------------------------------------
 

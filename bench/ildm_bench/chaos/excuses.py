@@ -167,8 +167,8 @@ class Unclear(Excuse):
 
 
 class Disk(Excuse):
-    """A spool was torn or altered, or lost power in a mode that does not promise to survive that. For a will
-    also: its own node's spool was, since its broker has it. For twice also: injection_unguarded or
+    """A spool was torn, altered or removed, or lost power in a mode that does not promise to survive that.
+    For a will also: its own node's spool was, since its broker has it. For twice also: injection_unguarded or
     link_unguarded of a node rose.
     """
 

@@ -24,6 +24,7 @@ UNABLE: dict[Kind, str] = {
     "clock": "no clock can be shifted for one process of this machine",
     "drift": "a run is too short for nodes to follow it",
     "flap": "a run is too short for nodes to follow it",
+    "lose-state": "a node without state needs settings of its own",
     "upgrade": "the nodes of a run are of one release",
     "downgrade": "the nodes of a run are of one release",
     "dns": "the nodes of a run are told their neighbours",

@@ -22,6 +22,7 @@ Kind = Literal[
     "pause",
     "tear",
     "flip",
+    "lose-state",
     "disk-full",
     "io-error",
     "clock",
@@ -49,6 +50,7 @@ On nodes alone:
 power: as kill, but the machine goes: nobody hears of it, and what was not synced is lost.
 tear: as kill, and of what was written last [bytes] are missing.
 flip: as kill, and one bit of the spool is another [where, as a share of its bytes].
+lose-state: as kill, and its state directory is empty when it comes back.
 disk-full, io-error: nothing more can be written for ``lasts`` [disk-full: bytes that still can].
 clock: wall time jumps [seconds]; it stays so.
 descriptors: for ``lasts`` no connection can be made or accepted.
@@ -69,9 +71,19 @@ drift: everything takes longer and longer, up to [seconds], and then less and le
 flap: everything takes [seconds] longer, and does not, in turn.
 """
 CHANGES = frozenset({"upgrade", "downgrade"})
-NODE_FAULTS = CHANGES | {"power", "tear", "flip", "disk-full", "io-error", "clock", "descriptors", "dns"}
+NODE_FAULTS = CHANGES | {
+    "power",
+    "tear",
+    "flip",
+    "lose-state",
+    "disk-full",
+    "io-error",
+    "clock",
+    "descriptors",
+    "dns",
+}
 LINK_FAULTS = frozenset({"cut", "hold", "hold-one-way", "hold-session", "slow", "drift", "flap"})
-DEADLY = CHANGES | {"kill", "power", "tear", "flip"}
+DEADLY = CHANGES | {"kill", "power", "tear", "flip", "lose-state"}
 """Those that end a process."""
 LONGER = 60
 """Bytes by which one message on several topics is longer than the one before it, four times in five."""

@@ -165,6 +165,7 @@ def test_a_lossy_broker_that_was_killed_leaves_it_unclear() -> None:
     [
         ("flip", "power", "disk"),
         ("tear", "process", "disk"),
+        ("lose-state", "power", "disk"),
         ("power", "process", "disk"),
         ("power", "power", "ours"),
     ],

@@ -33,6 +33,7 @@ def test_neighbouring_seeds_share_a_setting() -> None:
         "none",
         "kill-all",
         "flip",
+        "lose-state",
         "power",
         "hold-one-way",
         "hold-session",

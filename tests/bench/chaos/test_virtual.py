@@ -156,6 +156,37 @@ def test_a_fault_is_seen_and_survived(kind: str) -> None:
     assert not [each for each in result.failures if each.invariant not in {"lost", "unadmitted"}]
 
 
+FORGETFUL = Setting("sf", ("a", "b", "c"), (("a", "b"), ("b", "c")), ("mosquitto",) * 3)
+ADOPTS, WAITS = {"adopt_sessions": 3600}, {"wait_at_start": 3600}
+LOST = Fault(4.5, "lose-state", ("node/a",), 1.0)
+
+
+@pytest.mark.parametrize(("broker", "fails"), [(ADOPTS, False), ({}, True)], ids=["adopts", "does not"])
+def test_a_node_without_state_serves_sessions_whose_clients_are_away(
+    broker: dict[str, float], fails: bool
+) -> None:
+    """They are entitled to what is published after it is back, and get it when they are."""
+    setting = replace(FORGETFUL, options={"broker": broker})
+    schedule = published(20, LOST, setting=setting, qos=1)
+    away = Operation(4.0, "s", "disconnect"), Operation(9.0, "s", "connect")
+    result, _ = carry_out(replace(schedule, operations=(*schedule.operations, *away)))
+    assert result.failed is fails
+    assert {finding.invariant for finding in result.failures} <= {"lost", "unadmitted"}
+
+
+@pytest.mark.parametrize(("link", "fails"), [(WAITS, False), ({}, True)], ids=["waits", "does not"])
+def test_a_node_without_state_takes_nothing_before_it_has_met_its_neighbours(
+    link: dict[str, float], fails: bool
+) -> None:
+    """The network is so slow that clients are back before the interest is."""
+    setting = replace(FORGETFUL, options={"link": link}, latency=0.1)
+    schedule = published(20, LOST, setting=setting, qos=1)
+    clients = Client("s", "c", clean=False), Client("p", "a", clean=False)
+    result, _ = carry_out(replace(schedule, clients=clients))
+    assert result.failed is fails
+    assert {finding.invariant for finding in result.failures} <= {"lost", "unadmitted"}
+
+
 OLD = Variant(PROTOCOLS.low)
 
 

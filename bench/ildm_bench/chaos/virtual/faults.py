@@ -145,6 +145,8 @@ class Nemesis:
                 site.tear(int(fault.value))
             elif fault.kind == "flip":
                 site.flip(fault.value)
+            elif fault.kind == "lose-state":
+                site.lose_state()
 
     def _kill_node(self, site: Site, *, power: bool = False) -> None:
         self.readings.take(site)

@@ -101,6 +101,8 @@ class Site:
         """Seconds the machine's wall clock is ahead."""
         self.variant = setting.variants.get(name, Variant())
         self.lives = 0
+        self.new_state = False
+        """Nothing is left of what former lives of the node have saved."""
         self.counters: Counter[str] = Counter()
         """Of the node's former lives."""
         self.mixed = Mixed(set(), set())
@@ -150,7 +152,8 @@ class Site:
         world.listen(Address(name, CLIENTS), lambda: ClientSession(node.local), driver)
         world.listen(Address(name, LINKS), lambda: LinkSession(node.links, None, 0), driver)
         dialed = [far for near, far in self.setting.links if near == name and not self.setting.discover]
-        node.start({Address(far, LINKS): False for far in dialed})
+        node.start({Address(far, LINKS): False for far in dialed}, new_state=self.new_state)
+        self.new_state = False
 
     def drain(self, seconds: float, drained: Callable[[], None]) -> None:
         """The node stops in order, within so many seconds; ``drained`` is told before its process ends."""
@@ -211,6 +214,13 @@ class Site:
                 self.disk.flip(name, place)
                 return
             place -= end
+
+    def lose_state(self) -> None:
+        """Its state directory is empty."""
+        self.file = StateFile()
+        for name in self.disk.names():
+            self.disk.remove(name)
+        self.new_state = True
 
     def _written(self) -> list[tuple[str, int]]:
         """Files of the spool and where what was written to each ends, in their order."""
