@@ -9,6 +9,7 @@ from typing import Any
 from ildm.api import Algorithm
 from ildm.core.host.plugin_state import PluginState
 from ildm.core.node import Node
+from ildm.core.transfer.sender import Sender
 
 PACKAGE = "ildm_algorithms"
 ITEMS = 16
@@ -25,6 +26,7 @@ def recount(node: Node) -> None:
     for sender in (*links, *node.injector.senders):
         sender.queue.check()
         sender._window.check()
+        check_movement(sender)
     for session in node.sessions:
         if session.publishing._pending is not None:
             session.publishing._pending.check()
@@ -44,6 +46,19 @@ def recount(node: Node) -> None:
             state.check()
         for part in parts_of(algorithm):
             part.check_sums()
+
+
+def check_movement(sender: Sender) -> None:
+    """What waits for tokens of a budget, or for the disk, is told when it may go. Raises: AssertionError."""
+    wire = sender.wire
+    pacer, gate = wire.pacer, wire._gate
+    if not sender.open or wire.transport is None:
+        return
+    paced = pacer is not None and pacer.paced
+    assert wire.writable or not wire._flowing or wire.stalled or paced, "a wire waits for nothing"
+    if pacer is not None and paced:
+        withheld = bool(wire._out) or (gate is not None and gate.withholds)
+        assert pacer._timer is not None or pacer.asked or withheld, "a pacer waits for nothing"
 
 
 def parts_of(algorithm: Algorithm) -> list[Any]:

@@ -12,6 +12,7 @@ from ildm.core.transfer.budget import Budget
 from ildm.mqtt import MalformedPacket, PingReq, Publish, Version
 from ildm.net.neighbors_view import neighbor_rows
 from ildm.testing.virtual.pipe import Pipe
+from ildm.testing.virtual.recount import recount
 from ildm.testing.virtual.world import World
 from tests.core.link.test_features import reload
 from tests.support.rings import cut
@@ -366,6 +367,7 @@ NONSENSE = [
     b'{"rate":-1,"burst":2000}',
     b'{"rate":8000,"burst":-1}',
     b'{"rate":8000,"burst":0}',
+    b'{"rate":0,"burst":"none"}',
     b'{"rate":1,"burst":2000}',
     b'{"rate":true,"burst":2000}',
     b'{"rate":8000.5,"burst":2000}',
@@ -392,6 +394,20 @@ def test_nonsense_ends_the_session_and_changes_nothing(world: World, payload: by
     assert a.node.links.links["b"].budget is None
     world.run(5)
     assert a.links() == {"b": "active"}
+
+
+def test_wishes_that_never_end_hold_up_no_message_for_good(world: World) -> None:
+    """A neighbour that says one rate after the other gets what the lowest of them lets go, at least."""
+    a, b = row(world, "ab", "pf")
+    at_b = b.node.links.links["a"]
+    topics = flood(a, 60)
+    for turn in range(500):
+        send_control(at_b, BUDGET, encoded((None, Limit(4000, 1024), Limit(10 << 30, 1 << 32))[turn % 3]))
+        send_control(at_b, BUDGET, encoded(Limit(1000, 1024)))
+        world.run(0.05)
+        recount(a.node)
+    assert b.broker.topics() == topics
+    assert a.node.counters["link_malformed"] == 0
 
 
 def test_a_rate_of_one_neighbour_is_for_it_alone(world: World) -> None:

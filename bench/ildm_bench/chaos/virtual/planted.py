@@ -12,6 +12,7 @@ from ildm.core.frames import frames_topic
 from ildm.core.local.relay import NO_ROOM, ClientRelay
 from ildm.core.local.wills import Wills
 from ildm.core.transfer.custody import Custody
+from ildm.core.transfer.pacer import Pacer
 from ildm.core.transfer.queue import Backlog, Entry
 from ildm.core.transfer.router import Router
 from ildm.core.transfer.sender import Sender
@@ -146,6 +147,33 @@ def _forgotten_rest() -> Any:
     return patch.object(ClientRelay, "_put_off", forget)
 
 
+def _forgotten_by_a_rate() -> Any:
+    """What one write over a link with a rate has no room for is forgotten."""
+    transmit = Sender._transmit_batch
+
+    def forget(self: Sender, batch: Messages, first: int, count: int, receipt: Any, priority: int) -> int:
+        sent = transmit(self, batch, first, count, receipt, priority)
+        if self.wire.pacer is None or not 0 < sent < count:
+            return sent
+        batch.settle(receipt, first + sent, count - sent)
+        return count
+
+    return patch.object(Sender, "_transmit_batch", forget)
+
+
+def _never_told_of_tokens() -> Any:
+    """A pacer that finds debts as it looks for tokens does not look again."""
+
+    def look(self: Pacer) -> None:
+        self._end_timer()
+        self._release()
+        self.paced = False
+        if not self.budget.wait(self._driver.now()):
+            self._wire.go_on()
+
+    return patch.object(Pacer, "look", look)
+
+
 def _forgotten_wills() -> Any:
     """What was saved of wills is not taken up after a restart."""
     return patch.object(Wills, "restore", lambda self: None)
@@ -177,6 +205,8 @@ PLANTS = {
     "half-of-a-batch": Plant(_half_of_a_batch, frozenset({"lost"}), "none"),
     "forgotten-rest": Plant(_forgotten_rest, frozenset({"raised"}), "none"),
     "kept-the-oldest": Plant(_kept_the_oldest, frozenset({"lost", "retained", "stale"}), "cut"),
+    "forgotten-by-a-rate": Plant(_forgotten_by_a_rate, frozenset({"lost"}), "none", BUSY),
+    "never-told-of-tokens": Plant(_never_told_of_tokens, frozenset({"lost", "raised"}), "kill-all", BUSY),
     "forgotten-wills": Plant(_forgotten_wills, frozenset({"lost"})),
 }
 

@@ -125,7 +125,6 @@ class Warm:
             )
         for operation in schedule.operations:
             world.call_at(begin + operation.at, clients[operation.client].do, operation)
-        nemesis.readings.repeat()
         for fault in schedule.faults:
             nemesis.plan(fault, begin)
         if self.setting.line:
@@ -135,6 +134,7 @@ class Warm:
         about = self._about(schedule, run)
         verdict, trouble = Verdict([], 0), ""
         try:
+            nemesis.readings.repeat()
             world.run(schedule.seconds)
             if self.overlay:
                 self._read()
