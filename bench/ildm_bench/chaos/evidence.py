@@ -117,6 +117,8 @@ class Evidence:
         self.mistaken: set[tuple[str, str, int]] = set()
         """What a session had to take for another, by the identifier a killed broker has used again."""
         self.tree: list[float] = []
+        self.deleted: dict[tuple[str, str], float] = {}
+        """Session, topic -> when it got an empty message last."""
         self.classes: list[Class] = []
         """Those of all links, in their order."""
         self.admitted: dict[str, list[float]] = defaultdict(list)
@@ -182,6 +184,8 @@ class Evidence:
             self.mistaken.add(key)
         if event.phase != "ok":
             return
+        if not event.value:
+            self.deleted[event.session, event.topic] = event.t
         if event.publisher or event.value:
             receipt = self.receipts.get(key)
             if receipt is None:
@@ -269,6 +273,8 @@ class Evidence:
 
     def newer(self, session: str, message: Message) -> bool:
         """Whether a session has got a message of the topic that may have taken the place of this one."""
+        if self.deleted.get((session, message.topic), -1.0) >= (message.t or 0.0):
+            return True
         for (name, publisher, seq), receipt in self.receipts.items():
             other = self.messages.get((publisher, seq))
             if name != session or other is None or other.topic != message.topic:

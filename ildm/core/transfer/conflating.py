@@ -4,6 +4,8 @@ In memory a newer message takes the place of the older one, so a topic that chan
 as well. On disk nothing is replaced: an older message is passed over when it is read, or when its turn comes.
 What was sent is never replaced.
 
+A rerouted message may be older than what waits already. So it neither takes a place nor gives one up.
+
 The older message has to be alike: of the same QoS, and retained as well or as little. Else the retained value
 that a neighbour keeps would be lost, or a message that was acknowledged.
 """
@@ -47,6 +49,8 @@ class NewestOnDisk:
         share = entry.receipt
         if not self._newest or not entry.whole.size or not isinstance(share, Share):
             return False
+        if share.reroute_id is not None:
+            return False
         return share.lsn < self._newest.get(_key(entry.whole.frames), 0)
 
     def clear(self) -> None:
@@ -58,6 +62,10 @@ def append(
     queue: Queue, entry: Entry, classes: LinkClasses, newest: NewestOnDisk | None = None
 ) -> Entry | None:
     """Let messages wait of a class that conflates; answers the last entry, if that was appended."""
+    share = entry.receipt
+    if isinstance(share, Share) and share.reroute_id is not None:
+        queue.append(entry)
+        return entry
     last: Entry | None = None
     for run in entry.runs():
         if run.count > 1:

@@ -285,7 +285,7 @@ class Custody:
                 held.append(destination)
             else:
                 queue.passed_over(priority)
-                if priority > HIGHEST_PRIORITY:
+                if priority > HIGHEST_PRIORITY and record.again is None:
                     batch = Batch(
                         record.frames, record.messages, 0 if record.mixed else size // record.messages
                     )

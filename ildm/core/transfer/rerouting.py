@@ -45,7 +45,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ildm.core.frames import frames_topic
-from ildm.core.transfer.classes import rank_at
+from ildm.core.transfer.classes import priority_of, rank_at
 from ildm.core.transfer.identity import Origin
 from ildm.core.transfer.ports import Neighbor
 from ildm.core.transfer.queue import Backlog, Entry
@@ -290,7 +290,7 @@ class Rerouting(Generic[OneLink]):
                 waiting.append(entry)
                 continue
             self.counters["link_rerouted"] += entry.count
-            rank = rank_at(link.classes, entry)
+            rank = priority_of(entry.priority)  # it may be older than what waits there: it is not conflated
             self.router.forward(((link, qos, rank),), entry.batch, index, None)
 
     def _send_page(
