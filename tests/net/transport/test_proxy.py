@@ -7,7 +7,7 @@ import shutil
 import socket
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +192,73 @@ def test_the_nodes_own_sessions_have_a_real_address_in_the_header(version: str) 
             header = parse(said)
             assert header is not None
             assert (header.source, header.destination) == (made.getsockname(), made.getpeername())
+
+
+class Strict:
+    """Before a broker, as Mosquitto 2.1: it closes connections whose header has no address."""
+
+    def __init__(self, broker: tuple[str, int]) -> None:
+        self._broker = broker
+        self._server = socket.create_server((LOOPBACK, 0))
+        self.port = self._server.getsockname()[1]
+        self.refused: list[bytes] = []
+        self.accepted = 0
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._server.accept()
+            except OSError:  # closed
+                return
+            threading.Thread(target=self._pass, args=(connection,), daemon=True).start()
+
+    def _pass(self, connection: socket.socket) -> None:
+        with connection:
+            connection.settimeout(30)
+            said = connection.recv(28, socket.MSG_WAITALL)  # v2 of an IPv4 connection
+            try:
+                header = parse(said)
+            except ProxyError:
+                header = None
+            if header is None or header.source is None:
+                if said:  # else the node has only looked whether it is there
+                    self.refused.append(said)
+                return
+            self.accepted += 1
+            with socket.create_connection(self._broker, 30) as broker:
+                back = threading.Thread(target=_copied, args=(broker, connection), daemon=True)
+                back.start()
+                _copied(connection, broker)
+                back.join()
+
+    def close(self) -> None:
+        self._server.close()
+
+
+def _copied(source: socket.socket, target: socket.socket) -> None:
+    source.settimeout(None)
+    with suppress(OSError):
+        while data := source.recv(65536):
+            target.sendall(data)
+        target.shutdown(socket.SHUT_WR)
+
+
+def test_a_broker_that_refuses_headers_without_an_address_takes_all_sessions_of_a_node(
+    start_node: StartNode, mosquitto: Any
+) -> None:
+    front = Strict(mosquitto.address)
+    with closing(front):
+        with socket.create_connection((LOOPBACK, front.port), 30) as local:
+            local.sendall(LOCAL + bytes(28 - len(LOCAL)))
+            assert local.recv(1) == b""
+        assert len(front.refused) == 1
+        address = f"127.0.0.1:{front.port}"
+        node = start_node(algorithm="pf", broker={"address": address, "proxy": "v2"})
+        with connected(*node.address) as client:
+            echoes(client)
+        assert front.accepted >= 2  # the client's and the node's own
+        assert len(front.refused) == 1
 
 
 class Recorder:
