@@ -10,6 +10,7 @@ from ildm.config import Address
 from ildm.mqtt import Publish
 from ildm.testing.virtual.world import World
 from tests.support.publishing import TOPICS, publish
+from tests.support.senders import inject
 from tests.support.site import Site, row
 
 
@@ -65,7 +66,7 @@ def test_it_waits_for_the_broker_with_messages_of_its_own(world: World) -> None:
     b.broker_down()
     world.run(1)
     for topic in TOPICS:
-        b.node.router.inject(Publish(topic=topic, payload=b"x", qos=1))
+        inject(b.node, Publish(topic=topic, payload=b"x", qos=1))
     ended = drain(b)
     world.run(1)
     assert ended == []

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ildm.core.counters import Counters
+from ildm.core.node import Node
 from ildm.core.transfer.back_pressure import QueueLimits
-from ildm.core.transfer.batch import Batch
+from ildm.core.transfer.batch import Batch, single
+from ildm.core.transfer.receipt import Receipt
 from ildm.core.transfer.sender import Sender
 from ildm.mqtt import Framer, Publish, Version, decode
 from ildm.testing.virtual.driver import WorldDriver
@@ -67,6 +69,29 @@ def run_of(first: int, count: int, qos: int = 1) -> bytes:
 def like(frames: bytes, size: int) -> Batch:
     """Frames of one topic and ``size`` bytes each."""
     return Batch(frames, len(frames) // size, size)
+
+
+def inject(node: Node, message: Publish) -> None:
+    """Inject a message of the algorithm's."""
+    node.router.inject(single(message, message.qos, node.router.expiry(message)))
+
+
+def message_of(packet_id: int, qos: int = 1, size: int = 9) -> Batch:
+    """One message with so many bytes."""
+    frame = Publish(topic="t", payload=b"x" * (size - 8), qos=qos, packet_id=packet_id).encode(Version.V5)
+    return Batch(frame, 1, len(frame))
+
+
+def send_message(
+    sender: Sender,
+    message: Publish,
+    qos: int,
+    expires_at: float | None = None,
+    source: Source | None = None,
+    receipt: Receipt | None = None,
+    priority: int = 0,
+) -> None:
+    sender.send_batch(single(message, qos, expires_at), source, receipt, priority)
 
 
 def send(sender: Sender, first: int, count: int, source: Source | None = None) -> None:

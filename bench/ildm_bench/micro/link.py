@@ -94,7 +94,7 @@ class Sink(asyncio.Protocol):
             run = publish_run(data, pos, length[1], sum(length), v5)
             assert run is not None
             batch = Batch(data[pos : run[0]], (run[0] - pos) // run[1], run[1])
-            self._transport.write(batch.acknowledgements()[1])
+            self._transport.write(batch.acknowledgements(1)[1])
             self._received.value += run[0] - pos
             pos = run[0]
         return data[pos:]

@@ -18,17 +18,16 @@ from ildm.core.broker.retained_order import RetainedOrder
 from ildm.core.broker.same_broker import SameBroker
 from ildm.core.broker.version_probe import VersionProbe
 from ildm.core.transfer.back_pressure import limits_of
+from ildm.core.transfer.batch import Batch, single
 from ildm.core.transfer.ports import LocalBroker
 from ildm.core.transfer.sender import Sender, total
 from ildm.mqtt import (
-    Publish,
     Version,
 )
 
 if TYPE_CHECKING:
     from ildm.api import Timer
     from ildm.core.broker.parts import BrokerParts
-    from ildm.core.transfer.batch import Batch
     from ildm.core.transfer.custody import Destination
     from ildm.core.transfer.receipt import Receipt
 
@@ -174,7 +173,7 @@ class Injector(LocalBroker):
         message, expires_at = found
         if self.hung_up and message.qos == 0:
             message = replace(message, qos=1)  # one of QoS 0 is never found to be why
-        self.publish(message, 0, expires_at, None)
+        self.send_batch(single(message, message.qos, expires_at), 0, None)
         return True
 
     def stop(self) -> None:
@@ -237,18 +236,9 @@ class Injector(LocalBroker):
         """Inject a batch; ``receipt`` is told when messages of it are disposed of."""
         sender = self.senders[index % len(self.senders)]
         self._given += batch.count
+        if batch.retain:
+            batch = self.order.newest(sender, batch)
         sender.send_batch(batch, None, receipt)
-        if receipt is not None and receipt.pressed:
-            self._ease(sender, receipt)
-
-    def publish(
-        self, message: Publish, index: int, expires_at: float | None, receipt: Receipt | None
-    ) -> None:
-        """Inject one message; ``receipt`` is told when it is disposed of."""
-        sender = self.senders[index % len(self.senders)]
-        self._given += 1
-        ordered = self.order.newest(sender, message) if message.retain else None
-        sender.send(message, message.qos, expires_at, None, receipt, ordered=ordered)
         if receipt is not None and receipt.pressed:
             self._ease(sender, receipt)
 

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 from ildm.core.transfer.batch import Batch, Ordered, single, without_retain
 from ildm.core.transfer.stamps import take_stamp
-from ildm.mqtt import Property, Publish
+from ildm.mqtt import Property, PublishView, Version
 
 if TYPE_CHECKING:
+    from ildm.api import Stamp
     from ildm.core.transfer.retained import RetainedStore
     from ildm.core.transfer.sender import Sender
 
@@ -32,12 +33,18 @@ class RetainedOrder:
         self._last: dict[str, RetainedMessage] = {}
         """The one of each topic that has come last, until it has reached the broker."""
 
-    def newest(self, sender: Sender, message: Publish) -> RetainedMessage:
-        """A retained message that is the newest of its topic now, and is to go to a sender."""
-        ordered = RetainedMessage(self, sender, message)
-        self._last[message.topic] = ordered
-        self.retained.contention.opened(message.topic, sender.index)
-        return ordered
+    def newest(self, sender: Sender, batch: Batch, stamp: Stamp | None = None) -> Batch:
+        """A retained message that is the newest of its topic now, and is to go to a sender; with its place.
+
+        ``stamp``: its own, where that is known.
+        """
+        view = PublishView(batch.frames, Version.V5)
+        ordered = RetainedMessage(self, sender, view.topic, batch.qos, not view.payload)
+        if stamp is not None:
+            ordered.stamp = stamp
+        self._last[ordered.topic] = ordered
+        self.retained.contention.opened(ordered.topic, sender.index)
+        return Batch(batch.frames, 1, batch.size, batch.expires_at, ordered)
 
     def read_back(self, sender: Sender, batch: Batch) -> Batch:
         """The same for one that has its stamp still, and may have come long ago; answers it without that."""
@@ -50,11 +57,8 @@ class RetainedOrder:
             # how long a deletion is remembered is no expiry of the message
             message.properties.pop(Property.MESSAGE_EXPIRY_INTERVAL, None)
             expires_at = None
-        made = single(message, batch.qos, expires_at)
-        made.ordered = ordered = self.newest(sender, message)
-        if taken is not None:
-            ordered.stamp = taken[0]
-        return made
+        stamp = None if taken is None else taken[0]
+        return self.newest(sender, single(message, batch.qos, expires_at), stamp)
 
     def is_outdated(self, entry: RetainedMessage) -> bool:
         """A newer one is known, and does not follow in the same sender."""
@@ -85,14 +89,14 @@ class RetainedMessage(Ordered):
 
     __slots__ = ("_order", "_settled", "_silent", "qos", "sender", "stamp", "topic")
 
-    def __init__(self, order: RetainedOrder, sender: Sender, message: Publish) -> None:
+    def __init__(self, order: RetainedOrder, sender: Sender, topic: str, qos: int, silent: bool) -> None:
         self._order = order
         self.sender = sender
-        self.topic = message.topic
-        self.qos = message.qos
-        self._silent = not message.payload
+        self.topic = topic
+        self.qos = qos
+        self._silent = silent
         """A deletion."""
-        self.stamp = order.retained.newest(message.topic)
+        self.stamp = order.retained.newest(topic)
         """None: it is not remembered, for instance as it was injected without a stamp."""
         self._settled = False
 

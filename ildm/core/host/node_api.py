@@ -36,6 +36,7 @@ from ildm.core.plugin.arguments import (
 from ildm.core.session import BaseSession
 from ildm.core.spool import Identity
 from ildm.core.tables import PLUGIN_STATE
+from ildm.core.transfer.batch import Batch
 from ildm.mqtt import PacketType, Publish, Version, create_message
 
 if TYPE_CHECKING:
@@ -174,13 +175,17 @@ class PluginApi:
 
     def inject(self, message: Publish, identity: tuple[str, int] | None = None) -> bool:
         check_message(message)
-        return self._parts.router.inject(message.copy(), self._identity(identity))
+        return self._inject(message, self._identity(identity))
 
     def inject_frame(self, frame: bytes, identity: tuple[str, int] | None = None) -> bool:
         message = check_frame(frame)
         if message is None:
-            return self._parts.router.inject_frame(frame, self._identity(identity))
-        return self._parts.router.inject(message, self._identity(identity))
+            return self._parts.router.inject(Batch(frame, 1, len(frame)), self._identity(identity))
+        return self._inject(message, self._identity(identity))
+
+    def _inject(self, message: Publish, identity: Identity | None) -> bool:
+        batch = self._parts.router.encoded(message, "injection")
+        return batch is None or self._parts.router.inject(batch, identity)
 
     def has_injected(self, origin: str, number: int) -> bool | None:
         identity, custody = self._identity((origin, number)), self._parts.custody

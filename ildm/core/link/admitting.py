@@ -13,10 +13,10 @@ from ildm.mqtt import Property, Publish, Version
 if TYPE_CHECKING:
     from ildm.core.link.link import NeighborLink
     from ildm.core.link.parts import LinkParts
-    from ildm.core.transfer.inbound import Inbound, NeighborReceipt
+    from ildm.core.transfer.inbound import Inbound
     from ildm.core.transfer.rules import LinkRules
 
-    Found = tuple[Publish, bytes, NeighborReceipt | None, Origin]
+    Found = tuple[Publish, Batch, Inbound | None, Origin]
 
 
 class Admitting:
@@ -38,8 +38,8 @@ class Admitting:
         if inbound is not None and (found is None or not found[0].qos):
             self.parts.router.send_gathered()  # what came before is answered before
             batch = Batch(frames, count, size)
-            inbound.take_batch(batch)
-            inbound.receipt.settle_batch(batch, 0, count)
+            inbound.take(batch)
+            inbound.settle(batch)
         if found is None:
             self._denied(count)
             return
@@ -59,17 +59,13 @@ class Admitting:
     ) -> None:
         self.parts.router.run_arrived(self.link, topic, frames, size, self.index, inbound, origin)
 
-    def message(
-        self, packet: Publish, frame: bytes, receipt: NeighborReceipt | None, origin: Origin
-    ) -> Found | None:
+    def message(self, packet: Publish, batch: Batch, inbound: Inbound | None, origin: Origin) -> Found | None:
         """A message that is new and was taken, as it is here; None: it was answered, and goes no further."""
         way = self.rules.incoming.decide(packet.topic.encode())
-        packet_id = packet.packet_id
-        answered = receipt is not None and packet_id is not None and (way is None or not way.qos)
+        answered = inbound is not None and (way is None or not way.qos)
         if answered:
-            assert receipt is not None
-            assert packet_id is not None
-            receipt.settle(packet_id)
+            assert inbound is not None
+            inbound.settle(batch)
         if way is None:
             self._denied(1)
             return None
@@ -79,20 +75,24 @@ class Admitting:
             properties = {**properties, Property.RESPONSE_TOPIC: self.rules.answer_local(answer)}
         qos = min(packet.qos, way.qos)
         if not way.changed and qos == packet.qos and properties is packet.properties:
-            return packet, frame, receipt, origin
+            return packet, batch, inbound, origin
         changed = replace(
             packet,
             topic=way.name,
             qos=qos,
-            dup=packet.dup and qos > 0,
-            packet_id=packet_id if qos else None,
+            dup=False,
+            packet_id=packet.packet_id if qos else None,
             properties=properties,
         )
+        frame = changed.encode(Version.V5)
+        renamed = Batch(frame, 1, len(frame))
         if not answered:
-            return changed, changed.encode(Version.V5), receipt, origin
+            if inbound is not None:
+                inbound.receipt.changed(batch, renamed)
+            return changed, renamed, inbound, origin
         if not self._new(origin, 1):
             return None
-        return changed, changed.encode(Version.V5), None, UNKNOWN
+        return changed, renamed, None, UNKNOWN
 
     def _new(self, origin: Origin, count: int) -> list[tuple[int, int]]:
         """Those of messages whose handshake is over that have not come before: place and number."""

@@ -32,6 +32,7 @@ from ildm.core.link.telling import Telling
 from ildm.core.link.tracing import Tracing
 from ildm.core.link.watching import Watching
 from ildm.core.transfer import skipped
+from ildm.core.transfer.batch import single
 from ildm.core.transfer.message_ids import FROM
 from ildm.core.transfer.rerouting import REST, Rerouting
 from ildm.core.transfer.skipped import SKIPPED
@@ -44,8 +45,9 @@ if TYPE_CHECKING:
     from ildm.core.link.parts import LinkParts
     from ildm.core.link.ports import Connection
     from ildm.core.link.start_gate import StartGate
+    from ildm.core.transfer.batch import Batch
     from ildm.core.transfer.identity import Origin
-    from ildm.core.transfer.inbound import NeighborReceipt
+    from ildm.core.transfer.inbound import Inbound
     from ildm.core.transfer.rules import LinkRules
 
 ELSEWHERE = frozenset(("blocked", "other_path"))
@@ -333,32 +335,35 @@ class Cooperation:
         session: Connection,
         link: NeighborLink,
         packet: Publish,
-        frame: bytes,
-        receipt: NeighborReceipt | None,
+        batch: Batch,
+        inbound: Inbound | None,
         origin: Origin,
     ) -> None:
         """A transferred message that is new and was taken; ``origin``: who it is."""
         parts = self.parts
-        packet_id = packet.packet_id
         if packet.topic.startswith("$"):
             parts.counters["link_blocked_messages"] += 1
-            if receipt is not None and packet_id is not None:
-                receipt.settle(packet_id)
+            if inbound is not None:
+                inbound.settle(batch)
             return
         link.transferred_in += 1
         parts.counters["transferred_in"] += 1
         chain = parts.dispatch.chain
         if chain.filters(Source.LINK):
-            passed = chain.message(Source.LINK, session, frame)
+            passed = chain.message(Source.LINK, session, batch.frames)
             if not isinstance(passed, bytes):
                 parts.counters["filtered"] += 1
-                if receipt is not None and packet_id is not None:
-                    receipt.settle(packet_id)
+                if inbound is not None:
+                    inbound.settle(batch)
                 return
-            if passed is not frame:
+            if passed is not batch.frames:
                 changed = decode(passed, Version.V5)
                 assert isinstance(changed, Publish)
-                packet, frame = changed, passed
-                packet.packet_id = packet_id
-        parts.router.arrived(packet, link, session.index, receipt, origin)
-        parts.dispatch.arrived(Source.LINK, session, PacketType.PUBLISH, frame)
+                changed.packet_id = packet.packet_id
+                packet, before = changed, batch
+                batch = single(packet, packet.qos, parts.router.expiry(packet))
+                if inbound is not None:
+                    inbound.receipt.changed(before, batch)
+        batch.expires_at = parts.router.expiry(packet)
+        parts.router.arrived(link, batch, session.index, inbound, origin, None, packet)
+        parts.dispatch.arrived(Source.LINK, session, PacketType.PUBLISH, batch.frames)

@@ -22,7 +22,6 @@ from ildm.core.transfer.back_pressure import limits_of
 from ildm.core.transfer.batch import Batch, single
 from ildm.core.transfer.inbound import Inbound
 from ildm.core.transfer.queue import Entry
-from ildm.core.transfer.receipt import Holdable
 from ildm.core.transfer.sender import Sender, total
 from ildm.core.transfer.sender_state import EXPIRED, FORGOTTEN, PASSED_BY, RETURNED
 from ildm.core.transfer.skipped import Skipped
@@ -374,32 +373,15 @@ class NeighborLink(Stateful):
 
     # messages ---------------------------------------------------------------------------------
 
-    def send(
-        self,
-        message: Publish,
-        qos: int,
-        index: int,
-        expires_at: float | None,
-        source: Holdable | None,
-        priority: int = 0,
-    ) -> None:
-        """Transfer one message on the session whose turn ``index`` is."""
-        sender = self.senders[index % len(self.senders)]
-        most = self.config.qos if self.rules is None else self.most_qos(message.topic) or 0
-        sender.send(message, min(message.qos, qos, most), expires_at, source, None, priority)
-
     def offer(self, message: Publish, turn: int, expires_at: float | None, priority: int) -> bool:
         """Transfer one message of the algorithm's, unless there is no room: it hears of that later."""
         sender = self.senders[turn % len(self.senders)]
-        most = self.config.qos if self.rules is None else self.most_qos(message.topic) or 0
-        qos = min(message.qos, most)
-        try:
-            batch = single(message, qos, expires_at)
-        except EncodeError:
-            sender.wire.drop(1, "not_encodable")
+        batch = self._encoded(message, expires_at, sender)
+        if batch is None:
             return True
         if not sender.allowance.admit(batch.size):
             return False
+        qos = batch.qos
         if qos and self.custody is not None and self.kept:
             if self.custody.full:
                 sender.allowance.refused()
@@ -408,6 +390,20 @@ class NeighborLink(Stateful):
         else:
             sender.send_batch(batch, None, None, priority)
         return True
+
+    def repeat(self, message: Publish, expires_at: float | None) -> None:
+        """Send a retained message that the neighbour may have missed."""
+        batch = self._encoded(message, expires_at, self.senders[0])
+        if batch is not None:
+            self.senders[0].send_batch(batch)
+
+    def _encoded(self, message: Publish, expires_at: float | None, sender: Sender) -> Batch | None:
+        most = self.config.qos if self.rules is None else self.most_qos(message.topic) or 0
+        try:
+            return single(message, min(message.qos, most), expires_at)
+        except EncodeError:
+            sender.wire.drop(1, "not_encodable")
+            return None
 
     def offer_data(self, frame: bytes, turn: int) -> bool:
         """The same for data of the algorithm's, a PUBLISH of QoS 0.

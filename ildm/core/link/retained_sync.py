@@ -184,7 +184,7 @@ class RetainedSync:
                 found = self.retained.repetition(topic)
                 if found is not None and (exchange.view is None or link.most_qos(topic) is not None):
                     message, expires_at = found
-                    link.send(message, message.qos, 0, expires_at, None)
+                    link.repeat(message, expires_at)
                     self.counters["retained_repeated"] += 1
                     exchange.ended_at = self.driver.now()
         self._go_on(link, pause)

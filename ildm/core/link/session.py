@@ -35,7 +35,7 @@ from ildm.core.link.topology import TopologyError
 from ildm.core.link.versions import PROTOCOLS
 from ildm.core.session import CLOSE_TIMEOUT, BaseSession
 from ildm.core.transfer.ack_runs import ACKNOWLEDGEMENTS, PUBACK, PUBREC, PUBREL, acknowledged_ids
-from ildm.core.transfer.batch import may_join
+from ildm.core.transfer.batch import Batch, may_join
 from ildm.core.transfer.identity import UNKNOWN, Origin
 from ildm.core.transfer.message_ids import FROM_HEAD
 from ildm.mqtt import (
@@ -723,22 +723,21 @@ class LinkSession(BaseSession):
         if not link.state.takes:  # neither taken nor acknowledged
             self.parts.counters["link_blocked_messages"] += 1
             return
-        receipt = None
-        if packet.qos and packet.packet_id is not None:
-            if not inbound.take(packet.packet_id, packet.qos, packet.dup, len(frame)):
-                return
-            receipt = inbound.receipt
+        batch = Batch(without_dup(frame, len(frame)) if packet.dup else frame, 1, len(frame))
+        waits = inbound if packet.qos else None
+        if waits is not None and not waits.take(batch, packet.dup):
+            return
         try:
             if link.rules is not None and not packet.topic.startswith("$"):
                 edge = Admitting(self.parts, link, self.index, link.rules)
-                found = edge.message(packet, frame, receipt, origin)
+                found = edge.message(packet, batch, waits, origin)
                 if found is None:
                     return
-                packet, frame, receipt, origin = found
-            self.cooperation.message_arrived(self, link, packet, frame, receipt, origin)
+                packet, batch, waits, origin = found
+            self.cooperation.message_arrived(self, link, packet, batch, waits, origin)
         except MqttError:
-            if receipt is not None and packet.packet_id is not None:
-                inbound.give_back(packet.packet_id)
+            if waits is not None:
+                waits.give_back(batch)
             raise
 
     def _disconnected(self, packet: Disconnect, link: NeighborLink, sender: Sender) -> None:

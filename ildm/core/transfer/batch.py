@@ -96,7 +96,7 @@ class Batch:
     def settle(self, receipt: Receipt | None, first: int, count: int) -> None:
         """Messages of it have been disposed of, from the place ``first`` on."""
         if receipt is not None:
-            receipt.settle_batch(self, first, count)
+            receipt.settle(self, first, count)
         if self.ordered is not None:
             self.ordered.settled()
 
@@ -220,6 +220,9 @@ class Batch:
 
     def ids(self) -> Sequence[int]:
         """The identifiers of all."""
+        if self.count == 1:
+            first = self.first_id
+            return range(first, first + 1)
         high, low = self._id_bytes()
         return packet_ids(high, low)
 
@@ -232,10 +235,10 @@ class Batch:
         places = self._id_places()
         return bytes([frames[at] for at in places]), bytes([frames[at + 1] for at in places])
 
-    def acknowledgements(self) -> tuple[Sequence[int], bytes]:
-        """The identifiers of all, and the PUBACK or PUBREC of each, joined."""
+    def acknowledgements(self, qos: int) -> tuple[Sequence[int], bytes]:
+        """The identifiers of all, and of each the answer at a QoS: PUBACK or PUBREC, joined."""
         frames = self.frames
-        answer = PUBREC if self.qos == 2 else PUBACK
+        answer = PUBREC if qos == 2 else PUBACK
         if self.count == 1:
             offset = id_offset(frames)
             high_byte, low_byte = frames[offset], frames[offset + 1]

@@ -65,7 +65,7 @@ class Gathering:
     ) -> None:
         """Take ``count`` frames, of one topic and ``size`` bytes each, as those of a :class:`Batch`.
 
-        They are from a local client, or from a ``neighbor``: see :meth:`Router.arrived_batch`.
+        They are from a local client, or from a ``neighbor``: see :meth:`Router.arrived`.
         """
         qos = frames[0]
         if self._frames:
@@ -109,6 +109,6 @@ class Gathering:
         frames = gathered[0] if len(gathered) == 1 else b"".join(gathered)
         batch = Batch(frames, self._count, self._size)
         if neighbor is not None:
-            self._router.arrived_batch(neighbor, route, batch, self._index, inbound, self._origin)
+            self._router.arrived(neighbor, batch, self._index, inbound, self._origin, route)
         elif route:
             self._router.forward(route, batch, self._index, holder)

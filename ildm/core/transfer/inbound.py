@@ -29,7 +29,10 @@ from ildm.core.transfer.identity import Stretches
 from ildm.core.transfer.message_ids import ReceivedIds
 from ildm.core.transfer.receipt import Receipt
 from ildm.core.transfer.window import consecutive
-from ildm.mqtt import ProtocolViolation, PubAck, PubRec, ReasonCode, Version
+from ildm.mqtt import ProtocolViolation, ReasonCode
+
+SMALLEST = 8
+"""Bytes of a PUBLISH of QoS 1 or 2 with a topic of one character."""
 
 
 class NeighborReceipt(Receipt):
@@ -45,23 +48,19 @@ class NeighborReceipt(Receipt):
     def is_void(self) -> bool:
         return self.inbound is None
 
-    def settle(self, packet_id: int) -> None:
+    def settle(self, batch: Batch, first: int, count: int) -> None:
         if self.inbound is not None:
-            self.inbound.settle(packet_id)
+            self.inbound.settle(batch.part(first, count))
 
-    def settle_batch(self, batch: Batch, first: int, count: int) -> None:
+    def passed(self, batch: Batch) -> None:
+        """This node has custody of messages."""
         if self.inbound is not None:
-            self.inbound.settle_batch(batch.part(first, count))
+            self.inbound.passed(batch)
 
-    def passed(self, packet_id: int) -> None:
-        """This node has custody of a message."""
+    def changed(self, before: Batch, after: Batch) -> None:
+        """A message goes on in another frame, and so do its bytes."""
         if self.inbound is not None:
-            self.inbound.passed(packet_id)
-
-    def passed_batch(self, batch: Batch) -> None:
-        """The same of a batch taken with :meth:`Inbound.take_batch`."""
-        if self.inbound is not None:
-            self.inbound.passed_batch(batch)
+            self.inbound.unacknowledged_bytes += len(after.frames) - len(before.frames)
 
     @property
     def credit(self) -> tuple[int, int]:
@@ -114,7 +113,6 @@ class Inbound:
         "_holders",
         "_recent",
         "_recent_set",
-        "_sizes",
         "_unacknowledged",
         "_unacknowledged_qos2",
         "_unreleased",
@@ -146,7 +144,6 @@ class Inbound:
         self.unacknowledged_bytes = 0
         self._unacknowledged: set[int] = set()
         self._unacknowledged_qos2: set[int] = set()
-        self._sizes: dict[int, int] = {}  # of unacknowledged messages that are not part of a batch
         self._unreleased: set[int] = set()
         self._recent: deque[int] = deque()
         self._recent_set: set[int] = set()
@@ -158,18 +155,21 @@ class Inbound:
         """Messages taken and not answered."""
         return len(self._unacknowledged) + len(self._unacknowledged_qos2)
 
-    def take(self, packet_id: int, qos: int, dup: bool, size: int) -> bool:
-        """Whether a PUBLISH of QoS 1 or 2 and ``size`` bytes is new; what was answered before is again.
+    def take(self, batch: Batch, dup: bool = False) -> bool:
+        """Take a batch of QoS 1 or 2; False: it is a message that has come before, and is answered if it was.
+
+        Only a single message may have been sent with ``dup``, or be unreleased.
 
         Raises:
             ProtocolViolation: more than the credit (MQTT-3.3.4-9), or an identifier in use (MQTT-2.2.1-3).
         """
-        if not self.new_ones((packet_id,), qos, dup):
+        ids = batch.ids()
+        if (dup or self._unreleased) and batch.count == 1 and not self.new_ones(ids, batch.qos, dup):
             return False
-        self._check_credit(1, size)
-        (self._unacknowledged if qos == 1 else self._unacknowledged_qos2).add(packet_id)
-        self._sizes[packet_id] = size
-        self.unacknowledged_bytes += size
+        self._check_ids(ids)
+        self._check_credit(batch.count, len(batch.frames))
+        (self._unacknowledged if batch.qos == 1 else self._unacknowledged_qos2).update(ids)
+        self.unacknowledged_bytes += len(batch.frames)
         return True
 
     def new_ones(self, ids: Sequence[int], qos: int, dup: bool) -> Stretches:
@@ -191,14 +191,6 @@ class Inbound:
         if again:
             self._write_durable(acknowledgements_of(PUBREC if qos == 2 else PUBACK, again))
         return list(consecutive(places))
-
-    def take_batch(self, batch: Batch) -> None:
-        """Take a batch of QoS 1 or 2 without DUP, none of which is unreleased. Raises: as :meth:`take`."""
-        ids = batch.ids()
-        self._check_ids(ids)
-        self._check_credit(batch.count, len(batch.frames))
-        (self._unacknowledged if batch.qos == 1 else self._unacknowledged_qos2).update(ids)
-        self.unacknowledged_bytes += len(batch.frames)
 
     def are_unreleased(self, ids: Sequence[int]) -> bool:
         """Whether any of these messages of QoS 2 was answered and is not released: it is sent again."""
@@ -222,47 +214,27 @@ class Inbound:
                 reason=ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
             )
 
-    def give_back(self, packet_id: int) -> None:
-        """A message was not taken after all, and is not answered."""
-        self.unacknowledged_bytes -= self._sizes.pop(packet_id, 0)
-        self._unacknowledged.discard(packet_id)
-        self._unacknowledged_qos2.discard(packet_id)
+    def give_back(self, batch: Batch) -> None:
+        """A batch was not taken after all, and is not answered."""
+        ids = batch.ids()
+        self.unacknowledged_bytes -= len(batch.frames)
+        self._unacknowledged.difference_update(ids)
+        self._unacknowledged_qos2.difference_update(ids)
         self._verify()
 
-    def settle(self, packet_id: int) -> None:
-        """A message has been disposed of: answer it."""
-        self._settle(packet_id, self._answer)
-
-    def passed(self, packet_id: int) -> None:
-        """This node has custody of a message: answer it once that is durable."""
-        self._settle(packet_id, self._write_durable)
-
-    def _settle(self, packet_id: int, answer: Callable[[bytes], None]) -> None:
-        self.unacknowledged_bytes -= self._sizes.pop(packet_id, 0)
-        if packet_id in self._unacknowledged_qos2:
-            self._unacknowledged_qos2.remove(packet_id)
-            self._verify()
-            self._unreleased.add(packet_id)
-            answer(PubRec(packet_id=packet_id).encode(Version.V5))
-        elif packet_id in self._unacknowledged:
-            self._unacknowledged.remove(packet_id)
-            self._verify()
-            self._remember(packet_id)
-            answer(PubAck(packet_id=packet_id).encode(Version.V5))
-
-    def settle_batch(self, batch: Batch) -> None:
+    def settle(self, batch: Batch) -> None:
         """A batch, or a part of one, has been disposed of: answer it."""
-        self._settle_batch(batch, self._answer)
+        self._settle(batch, self._answer)
 
-    def passed_batch(self, batch: Batch) -> None:
+    def passed(self, batch: Batch) -> None:
         """This node has custody of a batch, or a part of one: answer it once that is durable."""
-        self._settle_batch(batch, self._write_durable)
+        self._settle(batch, self._write_durable)
 
-    def pass_batch(self, batch: Batch) -> bytes:
+    def take_and_pass(self, batch: Batch) -> bytes:
         """Take a batch that has identities; what is answered is for :meth:`answer_durable`, as soon as this
         node has custody of it. Raises: as :meth:`take`; but QoS 1 has no bound, as none of it stays
         unacknowledged."""
-        ids, answers = batch.acknowledgements()
+        ids, answers = batch.acknowledgements(batch.qos)
         self._check_ids(ids)
         if batch.qos == 2:
             self._check_credit(batch.count, 0)
@@ -273,13 +245,13 @@ class Inbound:
         """Give answers once all is durable that this node has custody of by now."""
         self._write_durable(answers)
 
-    def _settle_batch(self, batch: Batch, answer: Callable[[bytes], None]) -> None:
-        if self._sizes and batch.count == 1 and batch.first_id in self._sizes:
-            self._settle(batch.first_id, answer)  # rules may have changed its size and its QoS
-            return
-        ids, answers = batch.acknowledgements()
+    def _settle(self, batch: Batch, answer: Callable[[bytes], None]) -> None:
+        qos = batch.qos
+        if qos == 1 and self._unacknowledged_qos2 and batch.first_id in self._unacknowledged_qos2:
+            qos = 2  # it goes on with less
+        ids, answers = batch.acknowledgements(qos)
         self.unacknowledged_bytes -= len(batch.frames)
-        if batch.qos == 2:
+        if qos == 2:
             self._unacknowledged_qos2.difference_update(ids)
             self._verify()
             self._unreleased.update(ids)
@@ -321,17 +293,13 @@ class Inbound:
         assert not size or self._unacknowledged or self._unacknowledged_qos2, f"no message has {size} bytes"
 
     def check(self) -> None:
-        """Count all again that is counted as it changes. Raises: AssertionError, it was counted wrong.
+        """See that the sum may be right. Raises: AssertionError, it was counted wrong.
 
-        Of what has come as runs the sizes are not known here.
+        The sizes of single messages are not known here.
         """
         self._verify()
-        ids = self._unacknowledged | self._unacknowledged_qos2
-        single, size = self._sizes.keys(), sum(self._sizes.values())
-        assert single <= ids, f"sizes are kept of {sorted(single - ids)}, which are acknowledged"
-        found = f"{self.unacknowledged_bytes} bytes are unacknowledged, {size} of them on their own"
-        assert self.unacknowledged_bytes >= size, found
-        assert (self.unacknowledged_bytes == size) is (single == ids), found
+        size, count = self.unacknowledged_bytes, self.unacknowledged
+        assert size >= count * SMALLEST, f"{count} messages without acknowledgement have {size} bytes"
 
     # back-pressure ----------------------------------------------------------------------------
 

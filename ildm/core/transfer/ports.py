@@ -12,10 +12,9 @@ if TYPE_CHECKING:
     from ildm.core.transfer.batch import Batch
     from ildm.core.transfer.classes import LinkClasses
     from ildm.core.transfer.custody import Destination
-    from ildm.core.transfer.receipt import Holdable, Receipt
+    from ildm.core.transfer.receipt import Receipt
     from ildm.core.transfer.rules import LinkRules
     from ildm.core.transfer.sender import Sender
-    from ildm.mqtt import Publish
 
     Targets = tuple[tuple["Neighbor", int, int], ...]
     """Links a message is transferred over, each with the QoS wanted there and its rank, see
@@ -54,17 +53,6 @@ class Neighbor(Link, Protocol):
     def most_qos(self, topic: str) -> int | None:
         """With which QoS at most messages on a topic may cross to the neighbour; None: not at all."""
 
-    def send(
-        self,
-        message: Publish,
-        qos: int,
-        index: int,
-        expires_at: float | None,
-        source: Holdable | None,
-        priority: int = 0,
-    ) -> None:
-        """Transfer one message on the session whose turn ``index`` is."""
-
     def hold_for_reroute(self) -> None:
         """What is in the consumers may have to go another way: nothing is sent for now."""
 
@@ -75,12 +63,6 @@ class LocalBroker(ABC):
     @abstractmethod
     def send_batch(self, batch: Batch, index: int, receipt: Receipt | None) -> None:
         """Inject a batch; ``receipt`` is told when messages of it are disposed of."""
-
-    @abstractmethod
-    def publish(
-        self, message: Publish, index: int, expires_at: float | None, receipt: Receipt | None
-    ) -> None:
-        """Inject one message; ``receipt`` is told when it is disposed of."""
 
     @abstractmethod
     def destination(self, index: int, qos: int, messages: int) -> Destination:

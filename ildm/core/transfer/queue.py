@@ -97,7 +97,7 @@ class Entry:
     def own(self) -> None:
         """Answer its sender now: from here on it is this node's alone."""
         if self.receipt is not None:
-            self.receipt.settle_batch(self.whole, self.first, self.count)
+            self.receipt.settle(self.whole, self.first, self.count)
         self.receipt = None
 
 

@@ -37,12 +37,8 @@ class Receipt(ABC):
         return False
 
     @abstractmethod
-    def settle(self, packet_id: int) -> None:
-        """One message has been disposed of."""
-
-    @abstractmethod
-    def settle_batch(self, batch: Batch, first: int, count: int) -> None:
-        """``count`` messages of a batch of QoS 1 have been disposed of, from the place ``first`` on.
+    def settle(self, batch: Batch, first: int, count: int) -> None:
+        """``count`` messages of a batch have been disposed of, from the place ``first`` on.
 
         The packet identifiers in it are this receipt's.
         """

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from ildm.core.frames import PUBLISH, frames_to_qos_0
 from ildm.core.transfer.batch import Batch, may_join, single
 from ildm.core.transfer.gathering import Gathering
 from ildm.core.transfer.identity import UNKNOWN, Origin
@@ -22,19 +21,15 @@ from ildm.mqtt import (
     MalformedPacket,
     Property,
     Publish,
-    PublishView,
-    Version,
     validate_topic_name,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from ildm.api import Stamp
     from ildm.core.counters import Counters
     from ildm.core.driver import Driver
     from ildm.core.plugin.dispatch import Dispatch
-    from ildm.core.spool import Consumer, Identity
+    from ildm.core.spool import Identity
     from ildm.core.transfer.custody import Custody, Destination
     from ildm.core.transfer.inbound import Inbound
     from ildm.core.transfer.ports import LocalBroker, Neighbor, Targets
@@ -186,82 +181,54 @@ class Router:
         batch: Batch,
         index: int,
         source: Holdable | None,
-    ) -> None:
-        """Transfer a batch over links; ``source`` is made to wait when there is no room."""
-        if self.custody is not None and batch.qos:
-            self._spool_batch(self.custody, route, batch, index, source)
-            return
-        self.counters["transferred_out"] += batch.count * len(route)
-        for link, qos, priority in route:
-            part = batch.at_qos(_most_qos(link, batch, qos))
-            senders = link.senders
-            if self.by_message and len(senders) > 1 and part.count > 1:
-                for piece in _dealt(part, len(senders)):
-                    turn = self.next_publisher()
-                    senders[turn % len(senders)].send_batch(piece, source, None, priority)
-            else:
-                turn = self.next_publisher() if self.by_message else index
-                senders[turn % len(senders)].send_batch(part, source, None, priority)
-
-    def _spool_batch(
-        self,
-        custody: Custody,
-        route: Targets,
-        batch: Batch,
-        index: int,
-        source: Holdable | None,
+        turn: int | None = None,
         origin: Origin = UNKNOWN,
         here: bool = False,
         receipt: NeighborReceipt | None = None,
     ) -> None:
-        """Take a batch of QoS 1 or 2 upon this node: for links and, with ``here``, for the local broker.
+        """Transfer a batch over links and, with ``here``, into the local broker.
 
         ``source`` is made to wait when there is no room; a neighbour, whose ``receipt`` it is, gets no
-        answer.
+        answer. ``turn``: in the round-robin, where the algorithm was told it.
         """
         count = batch.count
+        if turn is None:
+            turn = index
+            if self.by_message:
+                turn = self.next_publisher()
+                hands = max((len(link.senders) for link, _, _ in route), default=1)
+                if hands > 1 and count > 1:
+                    step = -(-count // hands)
+                    for first in range(0, count, step):
+                        part = batch.part(first, min(step, count - first))
+                        self.forward(route, part, index, source, turn, origin.at(first), here, receipt)
+                        turn = self.next_publisher()
+                    return
+        custody = self.custody if batch.qos else None
+        destinations: list[Destination] = []
+        if here:
+            destinations.append(self.injector.destination(index, batch.qos, count))
         if route:
             self.counters["transferred_out"] += count * len(route)
-        if not self.by_message:
-            self._spool_part(custody, route, batch, index, index, source, origin, here, receipt)
-        else:
-            step = -(-count // min(max((len(link.senders) for link, _, _ in route), default=1), count))
-            for first in range(0, count, step):
-                part = batch.part(first, min(step, count - first))
-                turn = self.next_publisher()
-                self._spool_part(custody, route, part, index, turn, source, origin.at(first), here, receipt)
-        if source is not None and custody.full:
-            custody.hold(source)
-
-    def _spool_part(
-        self,
-        custody: Custody,
-        route: Targets,
-        batch: Batch,
-        index: int,
-        turn: int,
-        source: Holdable | None,
-        origin: Origin,
-        here: bool,
-        receipt: NeighborReceipt | None,
-    ) -> None:
-        """The same for messages that have one ``turn`` in the round-robin."""
-        count = batch.count
-        destinations = [self.injector.destination(index, batch.qos, count)] if here else []
         for link, qos, priority in route:
             senders = link.senders
             sender = senders[turn % len(senders)]
             at_most = _most_qos(link, batch, qos)
-            if at_most and link.kept:
+            if custody is not None and at_most and link.kept:
                 destinations.append((sender, at_most, priority))
             else:
-                sender.send_batch(batch.at_qos(at_most), source if at_most else None, None, priority)
+                sender.send_batch(batch.at_qos(at_most), source, None, priority)
+        if custody is None:
+            return
         if destinations:
             lsn = custody.take_batch(batch, destinations, turn, origin.identity, origin.reroute_id)
             if receipt is not None:
-                custody.defer(lsn, DeferredAck(receipt, _consumers(destinations), count, 0, batch))
+                consumers = [sender.spooled.consumer for sender, _, _ in destinations]
+                custody.defer(lsn, DeferredAck(receipt, consumers, batch))
         elif receipt is not None:
-            receipt.settle_batch(batch, 0, count)
+            receipt.settle(batch, 0, count)
+        if source is not None and custody.full:
+            custody.hold(source)
 
     def run_arrived(
         self,
@@ -292,62 +259,96 @@ class Router:
             self._gathering.add(route, frames, size, count, index, None, source, inbound, origin)
             return
         self._gathering.send()
-        self.arrived_batch(source, route, Batch(frames, count, size), index, inbound, origin)
+        self.arrived(source, Batch(frames, count, size), index, inbound, origin, route)
 
-    def arrived_batch(
+    def arrived(
         self,
         source: Neighbor,
-        route: Targets,
         batch: Batch,
         index: int,
         inbound: Inbound | None,
         origin: Origin,
+        route: Targets | None,
+        message: Publish | None = None,
     ) -> None:
-        """Take a batch from a neighbour. Raises: as :meth:`run_arrived`."""
+        """Take a batch from a neighbour: into the local broker, and onward.
+
+        Without a ``route`` it is a single ``message``, which :meth:`Inbound.take` has taken and about which
+        the algorithm is asked. Raises: as :meth:`run_arrived`.
+        """
+        if message is not None:
+            self._gathering.send()
+            if self.recorder is not None:
+                self.recorder.message("received", source.node_id, message)
         if inbound is not None and self.custody is not None:
-            self._taken_batch(self.custody, source, route, batch, index, inbound, origin)
+            self._take(self.custody, source, batch, index, inbound, origin, route, message)
             return
         receipt = None
         if inbound is not None:
-            inbound.take_batch(batch)
             receipt = inbound.receipt
-        source.transferred_in += batch.count
-        self.counters["transferred_in"] += batch.count
-        self.injector.send_batch(batch, index, receipt)
+            if message is None:
+                inbound.take(batch)
+        if message is None:
+            source.transferred_in += batch.count
+            self.counters["transferred_in"] += batch.count
+        here, turn = batch, None
+        if message is not None and message.retain and not message.topic.startswith("$"):
+            merged = self.retained.merge(message)
+            if merged.onward is None:  # stale
+                if receipt is not None:
+                    receipt.settle(batch, 0, 1)
+                return
+            if merged.stamped:
+                here = single(merged.here, batch.qos, self.expiry(merged.here))
+                if receipt is not None:
+                    receipt.changed(batch, here)
+        self.injector.send_batch(here, index, receipt)
+        if message is not None:
+            route, turn = self._ask_each(message, source, index)
         if route:
-            self.forward(route, batch, index, receipt)
+            self.forward(route, batch, index, receipt, turn)
 
-    def _taken_batch(
+    def _take(
         self,
         custody: Custody,
         source: Neighbor,
-        route: Targets,
         batch: Batch,
         index: int,
         inbound: Inbound,
         origin: Origin,
+        route: Targets | None,
+        message: Publish | None,
     ) -> None:
-        """Take a batch of QoS 1 or 2 from a neighbour upon this node, and answer it once that is durable."""
+        """Take a batch of QoS 1 or 2 upon this node, and answer it once that is durable."""
+        receipt, turn, count = inbound.receipt, None, batch.count
         answer, deferred = None, custody.full
-        if deferred or origin.identity is None:
-            inbound.take_batch(batch)
-        else:
-            answer = inbound.pass_batch(batch)
-        receipt = inbound.receipt
-        count = batch.count
-        source.transferred_in += count
-        self.counters["transferred_in"] += count
+        if message is None:
+            if deferred or origin.identity is None:
+                inbound.take(batch)
+            else:
+                answer = inbound.take_and_pass(batch)
+            source.transferred_in += count
+            self.counters["transferred_in"] += count
+        found = custody.judge(origin, count)
+        if message is not None and found:
+            # what is remembered may be of this very message, whose record is not there as the node has died
+            is_new = origin.identity is not None
+            merges = found[0][2] and message.retain and not message.topic.startswith("$")
+            if merges and self.retained.merge(message, is_new).onward is None:  # stale
+                found = []
+            else:
+                route, turn = self._ask_each(message, source, index, origin)
         done = 0
-        for first, number, here in custody.judge(origin, count):
+        for first, number, here in found:
             if deferred and first > done:
-                receipt.passed_batch(batch.part(done, first - done))
+                receipt.passed(batch.part(done, first - done))
             done = first + number
-            self._spool_batch(
-                custody,
-                route,
+            self.forward(
+                route or (),
                 batch.part(first, number),
                 index,
                 None,
+                turn,
                 origin.at(first),
                 here,
                 receipt if deferred else None,
@@ -355,117 +356,9 @@ class Router:
         if answer is not None:
             inbound.answer_durable(answer)
         elif not deferred:
-            receipt.passed_batch(batch)
+            receipt.passed(batch)
         elif done < count:
-            receipt.passed_batch(batch.part(done, count - done))
-
-    def arrived(
-        self,
-        message: Publish,
-        source: Neighbor,
-        index: int,
-        receipt: NeighborReceipt | None,
-        origin: Origin = UNKNOWN,
-    ) -> None:
-        """Take a message of any kind from a neighbour: into the local broker, and onward.
-
-        ``receipt`` waits for its packet identifier to be disposed of; ``origin`` is what the neighbour has
-        said of who it is.
-        """
-        self._gathering.send()
-        packet_id = message.packet_id
-        if self.recorder is not None:
-            self.recorder.message("received", source.node_id, message)
-        if self.custody is not None and receipt is not None and packet_id is not None:
-            self._taken(self.custody, message, packet_id, source, index, receipt, origin)
-            return
-        here, onward = message, message
-        if message.retain and not message.topic.startswith("$"):
-            here, merged, _ = self.retained.merge(message)
-            if merged is None:  # stale
-                if receipt is not None and packet_id is not None:
-                    receipt.settle(packet_id)
-                return
-            onward = merged
-        if here.packet_id != packet_id:
-            here = replace(here, packet_id=packet_id)
-        self.injector.publish(here, index, self.expiry(here), receipt)
-        self._forward(onward, source, index, receipt)
-
-    def _taken(
-        self,
-        custody: Custody,
-        message: Publish,
-        packet_id: int,
-        source: Neighbor,
-        index: int,
-        receipt: NeighborReceipt,
-        origin: Origin,
-    ) -> None:
-        """Take a message of QoS 1 or 2 from a neighbour upon this node, and answer it once that is
-        durable."""
-        found = custody.judge(origin, 1)
-        here = bool(found) and found[0][2]
-        if here and message.retain and not message.topic.startswith("$"):
-            # what is remembered may be of this very message, whose record is not there as the node has died
-            merged = self.retained.merge(message, is_new=origin.identity is not None).onward
-            if merged is None:  # stale
-                found = []
-            else:
-                message = merged
-        deferred = custody.full
-        destinations: Sequence[Destination] = ()
-        lsn = 0
-        if found:
-            injected = [self.injector.destination(index, message.qos, 1)] if here else []
-            lsn, destinations = self._spool(custody, message, source, index, None, origin, injected)
-        if deferred and destinations:
-            custody.defer(lsn, DeferredAck(receipt, _consumers(destinations), 1, packet_id))
-        else:
-            receipt.passed(packet_id)
-
-    def _spool(
-        self,
-        custody: Custody,
-        message: Publish,
-        source: Neighbor | None,
-        index: int,
-        holder: Holdable | None,
-        origin: Origin = UNKNOWN,
-        destinations: Sequence[Destination] = (),
-    ) -> tuple[int, Sequence[Destination]]:
-        """Take a message of QoS 1 or 2 upon this node: for links and for other ``destinations``.
-
-        ``holder`` is made to wait when there is no room. Answers the LSN of the record, and who is to have
-        it.
-        """
-        if origin.reroute_id is not None and self.dispatch.reroutes:
-            route = self.reroute_message(message, source)
-            turn = self.next_publisher() if self.by_message and route else index
-        else:
-            route, turn = self._ask_each(message, source, index)
-        expires_at = self.expiry(message)
-        destinations = list(destinations)
-        for link, qos, priority in route:
-            # a retained message keeps its QoS: the far broker serves it to later subscribers with it
-            wanted = message.qos if message.retain else min(message.qos, qos)
-            wanted = min(wanted, link.config.qos if link.rules is None else link.most_qos(message.topic) or 0)
-            if wanted and link.kept:
-                destinations.append((link.senders[turn % len(link.senders)], wanted, priority))
-            else:
-                link.send(message, wanted, turn, expires_at, holder, priority)
-        self.counters["transferred_out"] += len(route)
-        if not destinations:
-            return 0, ()
-        try:
-            batch = single(message, message.qos, expires_at)
-        except EncodeError:
-            self.counters["link_dropped_not_encodable"] += 1
-            return 0, ()
-        lsn = custody.take_batch(batch, destinations, turn, *origin)
-        if holder is not None and custody.full:
-            custody.hold(holder)
-        return lsn, destinations
+            receipt.passed(batch.part(done, count - done))
 
     def publish(
         self, message: Publish, index: int, holder: Holdable | None, stamp: Stamp | None = None
@@ -475,12 +368,11 @@ class Router:
         It may wait for others of the same chunk until :meth:`send_gathered`, if there is a ``holder``.
         ``stamp`` is that of a retained message which came some time ago.
         """
-        if holder is not None and may_join(message) and not (self.has_overlay or self.dispatch.asks_each):
-            self._gather_message(message, index, holder)
-            return
-        self._gathering.send()
-        if self.recorder is not None:
-            self.recorder.message("received", LOCAL, message)
+        joins = holder is not None and may_join(message) and not (self.has_overlay or self.dispatch.asks_each)
+        if not joins:
+            self._gathering.send()
+            if self.recorder is not None:
+                self.recorder.message("received", LOCAL, message)
         if self.site_rules is not None and self.has_overlay:
             way = self.site_rules.outgoing.decide(message.topic.encode())
             if way is None:
@@ -491,7 +383,14 @@ class Router:
         if message.retain and not message.topic.startswith("$"):
             message = stamped(message, self.retained.entered(message, stamp, ("client", index)))
         if not self.has_overlay:
-            self._forward(message, None, index, holder)
+            route, turn = self._ask_each(message, None, index)
+            batch = self.encoded(message, "link", len(route)) if route else None
+            if batch is None:
+                return
+            if joins:
+                self.gather(route, batch.frames, batch.size, 1, index, holder)
+            else:
+                self.forward(route, batch, index, holder, turn)
         elif not message.topic.startswith("$"):
             self.counters["published"] += 1
             turn = self.next_publisher() if self.by_message else index
@@ -499,118 +398,64 @@ class Router:
             if holder is not None and message.qos and self.custody is not None and self.custody.full:
                 self.custody.hold(holder)
 
-    def _gather_message(self, message: Publish, index: int, holder: Holdable) -> None:
-        route = self.route(message.topic.encode(), False)
-        if not route:
-            return
-        if message.dup:
-            message = replace(message, dup=False)  # that it was sent before is between client and broker
+    def encoded(self, message: Publish, way: Literal["link", "injection"], times: int = 1) -> Batch | None:
+        """A message as a batch; None: it is too large for a frame of MQTT 5, and counted."""
         try:
-            frame = message.encode(Version.V5)
+            return single(message, message.qos, self.expiry(message))
         except EncodeError:
-            self.counters["link_dropped_not_encodable"] += len(route)
-            return
-        self.gather(route, frame, len(frame), 1, index, holder)
+            self.counters[f"{way}_dropped_not_encodable"] += times
+            return None
 
-    def _forward(
-        self, message: Publish, source: Neighbor | None, index: int, holder: Holdable | None
-    ) -> None:
+    def _ask_each(
+        self, message: Publish, source: Neighbor | None, index: int, origin: Origin = UNKNOWN
+    ) -> tuple[Targets, int | None]:
+        """Where a message goes to, and its turn in the round-robin if the algorithm was told it."""
+        if origin.reroute_id is not None and self.dispatch.reroutes:
+            return self.reroute_message(message, source), None
+        if not self.dispatch.asks_each:
+            return self.route(message.topic.encode(), message.retain, source), None
         if message.topic.startswith("$"):
-            return
-        if self.custody is not None and message.qos:
-            self._spool(self.custody, message, source, index, holder)
-            return
-        route, turn = self._ask_each(message, source, index)
-        expires_at = self.expiry(message)
-        for link, qos, priority in route:
-            # a retained message keeps its QoS: the far broker serves it to later subscribers with it
-            wanted = message.qos if message.retain else min(message.qos, qos)
-            link.send(message, wanted, turn, expires_at, holder, priority)
-        self.counters["transferred_out"] += len(route)
-
-    def _ask_each(self, message: Publish, source: Neighbor | None, index: int) -> tuple[Targets, int]:
-        """Where a message goes to, and its turn in the round-robin."""
-        if message.topic.startswith("$"):
-            return (), index
-        if self.dispatch.asks_each:
-            turn = self.next_publisher() if self.by_message else index
-            route = self.dispatch.route_message(message.copy(), source, turn)
-            return _ruled(route, message.topic), turn
-        route = self.route(message.topic.encode(), message.retain, source)
-        return route, self.next_publisher() if self.by_message and route else index
+            return (), None
+        turn = self.next_publisher() if self.by_message else index
+        return _ruled(self.dispatch.route_message(message.copy(), source, turn), message.topic), turn
 
     def expiry(self, message: Publish) -> float | None:
         """When nobody wants the message any longer, in monotonic time."""
         expiry = message.properties.get(Property.MESSAGE_EXPIRY_INTERVAL)
         return None if expiry is None else self.driver.now() + expiry
 
-    def inject(self, message: Publish, identity: Identity | None = None) -> bool:
-        """Publish a message of the algorithm into the local broker, a stamped retained one after a look at
-        what is known on its topic; False: one of this identity has come before."""
-        if identity is not None and self.custody is not None:
-            if message.retain and self.retained.is_old_repetition(message):
+    def inject(self, batch: Batch, identity: Identity | None = None) -> bool:
+        """Inject a message of the algorithm's, a stamped retained one after a look at what is known on its
+        topic; False: one of this identity has come before."""
+        custody = self.custody
+        message = batch.message if batch.retain else None
+        if identity is not None and custody is not None:
+            if message is not None and self.retained.is_old_repetition(message):
                 # nobody is given it: what it repeats has not come with it
                 self.counters["retained_old_news"] += 1
                 return True
-            if not self.custody.come(identity):
+            if not custody.come(identity):
                 return False
         if self.site_rules is not None:
-            way = self.site_rules.incoming.decide(message.topic.encode())
+            way = self.site_rules.incoming.decide(batch.topic.encode())
             if way is None:
                 self.counters["site_rules_denied"] += 1
                 return True
-            if way.qos < message.qos:
-                message = _at_most(message, way.qos)
-        here = message
-        if message.retain and not message.topic.startswith("$"):
+            batch = batch.at_qos(way.qos)
+        here = batch
+        if message is not None and not message.topic.startswith("$"):
             merged = self.retained.merge_injected(message)
             if merged is None:
                 self.counters["retained_old_news"] += 1
                 return True
-            here = merged
+            here = single(merged, batch.qos, self.expiry(merged))
         self.counters["transferred_in"] += 1
-        if self.custody is not None and message.qos:
-            try:
-                batch = single(message, message.qos, self.expiry(here))
-            except EncodeError:
-                self.counters["injection_dropped_not_encodable"] += 1
-                return True
-            destinations = [self.injector.destination(0, message.qos, 1)]
-            self.custody.take_batch(batch, destinations, 0, identity)
-        else:
-            self.injector.publish(here, 0, self.expiry(here), None)
-        return True
-
-    def inject_frame(self, frame: bytes, identity: Identity | None = None) -> bool:
-        """The same for a frame of MQTT 5 of QoS 0 or 1 with neither DUP, RETAIN nor properties."""
-        custody = self.custody
-        if identity is not None and custody is not None and not custody.come(identity):
-            return False
-        if self.site_rules is not None:
-            way = self.site_rules.incoming.decide(PublishView(frame, Version.V5).topic_bytes)
-            if way is None:
-                self.counters["site_rules_denied"] += 1
-                return True
-            if not way.qos and frame[0] != PUBLISH:
-                frame, _ = frames_to_qos_0(frame, len(frame))
-        self.counters["transferred_in"] += 1
-        batch = Batch(frame, 1, len(frame))
         if custody is not None and batch.qos:
-            custody.take_batch(batch, [self.injector.destination(0, 1, 1)], 0, identity)
+            batch.expires_at = here.expires_at
+            custody.take_batch(batch, [self.injector.destination(0, batch.qos, 1)], 0, identity)
         else:
-            self.injector.send_batch(batch, 0, None)
+            self.injector.send_batch(here, 0, None)
         return True
-
-
-def _dealt(batch: Batch, hands: int) -> list[Batch]:
-    """The messages of like frames, dealt one by one."""
-    size, hands = batch.size, min(hands, batch.count)
-    messages = [batch.part(i, 1).frames for i in range(batch.count)]
-    return [Batch(b"".join(hand), len(hand), size) for hand in (messages[i::hands] for i in range(hands))]
-
-
-def _consumers(destinations: Iterable[Destination]) -> list[Consumer]:
-    return [sender.spooled.consumer for sender, _, _ in destinations]
 
 
 def _at_most(message: Publish, qos: int) -> Publish:

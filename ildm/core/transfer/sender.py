@@ -15,7 +15,7 @@ from ildm.core.spool import NEVER, Waiting
 from ildm.core.transfer.ack_runs import PUBREL, acknowledgements_of
 from ildm.core.transfer.allowance import Allowance
 from ildm.core.transfer.back_pressure import BackPressure, QueueLimits
-from ildm.core.transfer.batch import Batch, Ordered, single, without_retain
+from ildm.core.transfer.batch import Batch, without_retain
 from ildm.core.transfer.classes import HIGHEST_PRIORITY, LinkClasses
 from ildm.core.transfer.conflating import append
 from ildm.core.transfer.custody import Custody, SpooledSender
@@ -42,7 +42,7 @@ from ildm.core.transfer.sender_state import (
 from ildm.core.transfer.starvation import Starvation
 from ildm.core.transfer.window import Inflight, Window
 from ildm.core.transfer.wire import Wire
-from ildm.mqtt import EncodeError, Publish, PubRel, Version
+from ildm.mqtt import PubRel, Version
 
 if TYPE_CHECKING:
     from ildm.core.counters import Counters
@@ -213,32 +213,6 @@ class Sender(SpooledSender):
         if sent < batch.count:
             rest = batch.part(sent, batch.count - sent)
             self._enqueue(Entry(rest, receipt if rest.qos else None, priority), source)
-
-    def send(
-        self,
-        message: Publish,
-        qos: int,
-        expires_at: float | None,
-        source: Holdable | None = None,
-        receipt: Receipt | None = None,
-        priority: int = 0,
-        ordered: Ordered | None = None,
-    ) -> None:
-        """Send one message at ``qos``; ``expires_at`` is the monotonic time after which nobody wants it.
-
-        ``receipt`` is told when it is disposed of; for ``ordered`` see :class:`Batch`.
-        """
-        try:
-            batch = single(message, qos, expires_at)
-        except EncodeError:
-            self.wire.drop(1, "not_encodable")
-            if receipt is not None:
-                receipt.settle(message.packet_id or 0)
-            if ordered is not None:
-                ordered.settled()
-            return
-        batch.ordered = ordered
-        self.send_batch(batch, source, receipt, priority)
 
     def new_packet_id(self) -> int:
         """A packet identifier for SUBSCRIBE or UNSUBSCRIBE; free again with :meth:`release_packet_id`."""

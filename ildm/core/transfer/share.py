@@ -50,10 +50,7 @@ class Share(Receipt):
         self.rerouted = False
         """Newer records have messages of it, and may not be durable yet."""
 
-    def settle(self, packet_id: int) -> None:
-        self._done(packet_id - 1, 1)
-
-    def settle_batch(self, batch: Batch, first: int, count: int) -> None:
+    def settle(self, batch: Batch, first: int, count: int) -> None:
         self._done(batch.first_id - 1 + first, count)
 
     def _done(self, first: int, count: int) -> None:
@@ -86,23 +83,14 @@ class DeferredAck:
     nodes that are full of messages for each other come free again.
     """
 
-    __slots__ = ("batch", "left", "packet_id", "receipt", "rerouted")
+    __slots__ = ("batch", "left", "receipt", "rerouted")
 
-    def __init__(
-        self,
-        receipt: NeighborReceipt,
-        consumers: Iterable[Consumer],
-        messages: int,
-        packet_id: int,
-        batch: Batch | None = None,
-    ) -> None:
+    def __init__(self, receipt: NeighborReceipt, consumers: Iterable[Consumer], batch: Batch) -> None:
         self.receipt = receipt
-        self.left = dict.fromkeys(consumers, messages)
+        self.left = dict.fromkeys(consumers, batch.count)
         """How many messages each consumer has not freed."""
-        self.packet_id = packet_id
-        """Of a single message."""
         self.batch = batch
-        """Several, with the neighbour's packet identifiers."""
+        """With the neighbour's packet identifiers."""
         self.rerouted = False
         """A newer record has some of them: the answer waits until that is durable."""
 
@@ -117,16 +105,11 @@ class DeferredAck:
 
     def passed(self) -> None:
         """There is room: custody passes."""
-        if self.batch is not None:
-            self.receipt.passed_batch(self.batch)
-        else:
-            self.receipt.passed(self.packet_id)
+        self.receipt.passed(self.batch)
 
     def settle(self) -> None:
         """All have them, or never will."""
         if self.rerouted:
             self.passed()
-        elif self.batch is not None:
-            self.receipt.settle_batch(self.batch, 0, self.batch.count)
         else:
-            self.receipt.settle(self.packet_id)
+            self.receipt.settle(self.batch, 0, self.batch.count)

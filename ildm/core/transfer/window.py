@@ -77,7 +77,7 @@ class Inflight:
     def own(self, first_id: int, count: int) -> None:
         """Answer the sender of those messages."""
         if self.receipt is not None:
-            self.receipt.settle_batch(self.messages, first_id - self.first_id, count)
+            self.receipt.settle(self.messages, first_id - self.first_id, count)
 
 
 class Window:

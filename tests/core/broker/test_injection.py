@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from ildm.config import Address
+from ildm.core.transfer.batch import single
 from ildm.mqtt import Disconnect, Property, Publish, ReasonCode, Version
 from ildm.testing.virtual.broker import Broker
 from ildm.testing.virtual.world import World
@@ -65,7 +66,7 @@ def test_a_message_of_the_first_life_does_not_shadow_one_of_the_second(world: Wo
     broker = site.broker
     world.run(3)
     message = Publish(topic="first", payload=b"x", qos=2, packet_id=1)
-    site.node.injector.publish(message, 0, None, None)
+    site.node.injector.send_batch(single(message, message.qos), 0, None)
     while not any(session.unreleased for session in broker.sessions.values()):
         world.run(0.0005)
     site.crash()  # PUBREC is under way, PUBREL will never come
@@ -73,7 +74,7 @@ def test_a_message_of_the_first_life_does_not_shadow_one_of_the_second(world: Wo
     site.start()
     world.run(3)
     message = Publish(topic="second", payload=b"x", qos=2, packet_id=1)
-    site.node.injector.publish(message, 0, None, None)
+    site.node.injector.send_batch(single(message, message.qos), 0, None)
     world.run(1)
     assert broker.topics() == ["first", "second"]
 
@@ -94,8 +95,8 @@ def test_what_the_broker_has_of_what_it_was_given(world: World, qos: int, plain:
                 frame = message.encode(Version.V5)
                 injector.send_batch(like(2 * frame, len(frame)), 0, None)
             else:
-                injector.publish(message, 0, None, None)
-                injector.publish(message.copy(), 0, None, None)
+                injector.send_batch(single(message, message.qos), 0, None)
+                injector.send_batch(single(message, message.qos), 0, None)
 
     inject(3)
     assert injector.injections == (6, 0 if qos else 6)

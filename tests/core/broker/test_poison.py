@@ -11,6 +11,7 @@ from ildm.core.broker.injection_session import AT_ONCE
 from ildm.mqtt import MalformedPacket, Property, Publish, PubRel, Version
 from ildm.testing.virtual.world import World
 from tests.support.publishing import publish
+from tests.support.senders import inject
 from tests.support.site import Site, row
 
 
@@ -281,7 +282,7 @@ def test_connections_are_not_made_as_fast_as_they_are_refused(world: World) -> N
 
     world.listen(Address("b", 3), counting)
     for i in range(100):
-        b.node.router.inject(Publish(topic=f"t/{i}", payload=b"x", qos=1))
+        inject(b.node, Publish(topic=f"t/{i}", payload=b"x", qos=1))
     world.run(60)
     assert AT_ONCE + 5 < connects < AT_ONCE + 20
     assert b.node.counters["injection_dropped_poison"] <= AT_ONCE // 2 + 10

@@ -9,6 +9,7 @@ import pytest
 
 from ildm.config import Address
 from ildm.core.broker.refusals import own_session_refused
+from ildm.core.transfer.batch import single
 from ildm.mqtt import Connect, Publish, Version
 from ildm.testing.virtual.broker import Broker, Connection
 from ildm.testing.virtual.world import World
@@ -93,7 +94,7 @@ def test_the_version_is_found(
     assert site.node.injector.version is spoken
     assert broker.versions == [*asked, spoken]  # the last one is the injection session's
     assert site.node.injector.connected
-    site.node.injector.publish(Publish(topic="t", payload=b"x"), 0, None, None)
+    site.node.injector.send_batch(single(Publish(topic="t", payload=b"x"), 0), 0, None)
     world.run(1)
     assert broker.topics() == ["t"]
     assert site.node.reach.down_reason is None

@@ -20,6 +20,7 @@ from ildm.testing.virtual.driver import WorldDriver
 from ildm.testing.virtual.node import make_node, plugin_specs
 from ildm.testing.virtual.world import World
 from ildm_algorithms.pf import PublicationFlooding
+from tests.support.senders import send_message
 from tests.support.site import Site, row, session_of
 
 
@@ -43,7 +44,7 @@ def test_a_session_dialed_again_resends_what_was_in_flight_on_the_one_it_follows
     a, b = row(world, "ab", "pf", link={"sessions": 2})
     sender = a.node.links.links["b"].senders[1]
     session_of(a, "b", 1).transport.cut = True  # type: ignore[union-attr]
-    sender.send(Publish(topic="t", payload=b"x", qos=1), 1, None)
+    send_message(sender, Publish(topic="t", payload=b"x", qos=1), 1, None)
     world.run(0.2)
     assert sender.inflight == 1
     break_off(session_of(b, "a", 1))  # b dials again before a has noticed
@@ -375,7 +376,7 @@ def test_what_a_neighbour_says_when_it_leaves_is_not_counted_by_its_words(world:
     a, _ = row(world, "ab", "pf")
     session = session_of(a, "b")
     session.transport.cut = True  # type: ignore[union-attr]
-    a.node.links.links["b"].senders[0].send(Publish(topic="t", payload=b"x", qos=1), 1, None)
+    send_message(a.node.links.links["b"].senders[0], Publish(topic="t", payload=b"x", qos=1), 1)
     world.run(0.2)
     said = Disconnect(
         reason_code=ReasonCode.ADMINISTRATIVE_ACTION, properties={Property.REASON_STRING: "any text"}

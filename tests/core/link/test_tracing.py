@@ -13,6 +13,7 @@ from ildm.core.link.tracing import HOPS, PATIENCE, PENDING, ROWS, Hop
 from ildm.mqtt import Publish, Version
 from ildm.net.traces_view import hop_rows
 from ildm.testing.virtual.world import World
+from tests.support.senders import send_message
 from tests.support.site import Site, row, session_of
 
 
@@ -65,7 +66,7 @@ def test_what_waits_on_the_way_is_told(world: World) -> None:
     a, b = row(world, "ab", "pf")
     b.kill()
     world.run(1)
-    a.node.links.links["b"].send(Publish(topic="t", payload=b"x", qos=1), 1, 0, None, None, 1)
+    send_message(a.node.links.links["b"].senders[0], Publish(topic="t", payload=b"x", qos=1), 1, priority=1)
     (_, hop) = followed(a)
     assert (hop.node, hop.queued, hop.note) == ("b", 1, "the link is down: what is for it waits")
 

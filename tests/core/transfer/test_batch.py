@@ -137,7 +137,7 @@ def test_identifiers_are_those_of_messages_encoded_with_them(
     batch, frames = made(messages, qos, first_id)
     ids = [packet.packet_id for packet in map(decode, frames, itertools.repeat(Version.V5))]  # type: ignore[union-attr]
     assert (list(batch.ids()), batch.first_id) == (ids, ids[0])
-    acknowledged, answers = batch.acknowledgements()
+    acknowledged, answers = batch.acknowledgements(batch.qos)
     assert list(acknowledged) == ids
     answer = PubAck if qos == 1 else PubRec
     assert answers == b"".join(answer(packet_id=packet_id).encode(Version.V5) for packet_id in ids)

@@ -13,7 +13,7 @@ from ildm.core.transfer.inbound import Inbound
 from ildm.mqtt import ProtocolViolation, PubAck, Publish, PubRec, Version, decode
 from ildm.testing.virtual.world import World
 from tests.support.publishing import TOPICS, publish
-from tests.support.senders import like
+from tests.support.senders import inject, like, message_of
 from tests.support.site import Site, row
 
 
@@ -147,7 +147,7 @@ def test_messages_within_the_credit_do_not_go_for_others(world: World) -> None:
     publish(a.client("p"), TOPICS[:10], 1)
     sender = b.node.injector.senders[0]
     for _ in range(40):
-        b.node.router.inject(Publish(topic="own", payload=b"x", qos=1))
+        inject(b.node, Publish(topic="own", payload=b"x", qos=1))
     assert (sender.queue.messages, sender.queue.unacknowledged_messages) == (20, 10)
     assert b.node.counters["injection_dropped_overflow_qos1"] == 30
     b.broker_up()
@@ -224,46 +224,46 @@ def run(first_id: int, count: int) -> bytes:
 
 def test_more_than_the_credit_ends_the_session() -> None:
     inbound = Answers(limit=10).inbound
-    inbound.take_batch(like(run(1, 8), 9))
-    assert inbound.take(20, 2, False, 10)
-    assert inbound.take(21, 1, False, 10)
+    inbound.take(like(run(1, 8), 9))
+    assert inbound.take(message_of(20, 2, 10))
+    assert inbound.take(message_of(21, 1, 10))
     for take in (
-        lambda: inbound.take(22, 1, False, 10),
-        lambda: inbound.take(22, 2, False, 10),
-        lambda: inbound.take_batch(like(run(30, 1), 9)),
+        lambda: inbound.take(message_of(22, 1, 10)),
+        lambda: inbound.take(message_of(22, 2, 10)),
+        lambda: inbound.take(like(run(30, 1), 9)),
     ):
         with pytest.raises(ProtocolViolation, match="granted"):
             take()
-    assert not inbound.take(20, 2, True, 10)
-    inbound.settle(20)  # a message of QoS 2 counts until it is released (MQTT 5, 4.9)
+    assert not inbound.take(message_of(20, 2, 10), True)
+    inbound.settle(message_of(20, 2, 10))  # a message of QoS 2 counts until it is released (MQTT 5, 4.9)
     with pytest.raises(ProtocolViolation, match="granted"):
-        inbound.take(22, 1, False, 10)
+        inbound.take(message_of(22, 1, 10))
     inbound.released((20,))
-    assert inbound.take(22, 1, False, 10)
+    assert inbound.take(message_of(22, 1, 10))
 
 
 def test_the_credit_in_bytes_lets_one_message_pass_however_large() -> None:
     inbound = Answers(byte_limit=100).inbound
-    assert inbound.take(1, 1, False, 5000)
+    assert inbound.take(message_of(1, 1, 5000))
     with pytest.raises(ProtocolViolation, match="granted"):
-        inbound.take(2, 1, False, 10)
-    inbound.settle(1)
-    assert inbound.take(2, 1, False, 60)
+        inbound.take(message_of(2, 1, 10))
+    inbound.settle(message_of(1, 1, 5000))
+    assert inbound.take(message_of(2, 1, 60))
     with pytest.raises(ProtocolViolation, match="granted"):
-        inbound.take_batch(like(run(5, 5), 9))
+        inbound.take(like(run(5, 5), 9))
 
 
 def test_an_identifier_in_use_is_refused() -> None:
     inbound = Answers().inbound
-    inbound.take_batch(like(run(1, 3), 9))
+    inbound.take(like(run(1, 3), 9))
     with pytest.raises(ProtocolViolation, match="in use"):
-        inbound.take(2, 1, False, 10)
+        inbound.take(message_of(2, 1, 10))
     with pytest.raises(ProtocolViolation, match="in use"):
-        inbound.take_batch(like(run(3, 2), 9))
+        inbound.take(like(run(3, 2), 9))
     with pytest.raises(ProtocolViolation, match="in use"):
-        inbound.take_batch(like(run(3, 1), 9))
+        inbound.take(like(run(3, 1), 9))
     with pytest.raises(ProtocolViolation, match="in use"):
-        inbound.take_batch(like(run(5, 1) * 2, 9))
+        inbound.take(like(run(5, 1) * 2, 9))
 
 
 @pytest.mark.parametrize(("qos", "dup"), [(1, True), (2, True), (2, False)])
@@ -271,9 +271,9 @@ def test_of_messages_sent_again_those_answered_are_answered_again(qos: int, dup:
     answers = Answers(limit=20)
     inbound = answers.inbound
     for packet_id in (3, 4, 7, 9):
-        inbound.take(packet_id, qos, False, 10)
+        inbound.take(message_of(packet_id, qos))
         if packet_id != 9:
-            inbound.settle(packet_id)
+            inbound.settle(message_of(packet_id, qos))
     if dup:
         assert inbound.new_ones(range(1, 11), qos, True) == [(0, 2), (4, 2), (7, 1), (9, 1)]
         assert inbound.new_ones(range(10, 13), qos, True) == [(0, 3)]
@@ -288,12 +288,12 @@ def test_of_messages_sent_again_those_answered_are_answered_again(qos: int, dup:
 def test_answers_are_deferred_while_a_queue_is_full() -> None:
     answers = Answers()
     inbound = answers.inbound
-    inbound.take_batch(like(run(1, 3), 9))
-    inbound.take(4, 2, False, 10)
+    inbound.take(like(run(1, 3), 9))
+    inbound.take(message_of(4, 2, 10))
     inbound.receipt.hold("one")
     inbound.receipt.hold("other")
-    inbound.receipt.settle_batch(like(run(1, 3), 9), 0, 3)
-    inbound.receipt.settle(4)
+    inbound.receipt.settle(like(run(1, 3), 9), 0, 3)
+    inbound.receipt.settle(message_of(4, 2, 10), 0, 1)
     inbound.receipt.release("one")
     assert answers.written == []
     inbound.receipt.release("other")
@@ -304,15 +304,14 @@ def test_a_receipt_of_an_earlier_life_answers_nothing() -> None:
     answers = Answers()
     inbound = answers.inbound
     old = inbound.receipt
-    inbound.take_batch(like(run(1, 3), 9))
+    inbound.take(like(run(1, 3), 9))
     inbound.reset()
-    inbound.take_batch(like(run(1, 2), 9))
-    old.settle_batch(like(run(1, 3), 9), 0, 3)
-    old.settle(1)
+    inbound.take(like(run(1, 2), 9))
+    old.settle(like(run(1, 3), 9), 0, 3)
     old.hold("x")
     assert answers.written == []
     assert inbound.unacknowledged == 2
-    inbound.receipt.settle_batch(like(run(1, 2), 9), 0, 2)
+    inbound.receipt.settle(like(run(1, 2), 9), 0, 2)
     assert answers.written == [PubAck(packet_id=1), PubAck(packet_id=2)]
 
 

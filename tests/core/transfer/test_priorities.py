@@ -15,7 +15,7 @@ from ildm.core.transfer.sender import Sender
 from ildm.mqtt import PingReq, PingResp, PubAck, Publish, Version
 from ildm.testing.virtual.world import World
 from tests.support.examples import examples
-from tests.support.senders import Sink, Source, like, make, opened
+from tests.support.senders import Sink, Source, like, make, opened, send_message
 from tests.support.site import plugin, row
 
 
@@ -28,7 +28,7 @@ def run_of(first: int, count: int, qos: int) -> bytes:
 
 
 def send(sender: Sender, number: int, qos: int, priority: int, source: Source | None = None) -> None:
-    sender.send(numbered(number, qos), qos, None, source, None, priority)
+    send_message(sender, numbered(number, qos), qos, None, source, None, priority)
 
 
 def send_run(sender: Sender, first: int, count: int, qos: int, priority: int) -> None:

@@ -42,6 +42,7 @@ from ildm.mqtt import (
     decode,
     decode_varint,
 )
+from tests.support.senders import message_of
 
 VERSIONS = st.sampled_from([Version.V311, Version.V5])
 IDS = st.one_of(st.integers(1, 300), st.integers(65_000, 65_535))
@@ -275,27 +276,28 @@ def test_runs_are_remembered_as_their_messages_would_be(runs: list[tuple[int, in
     for first_id, count in runs:
         messages = [Publish(topic="t", payload=b"x", qos=1, packet_id=first_id + i) for i in range(count)]
         frames = b"".join(message.encode(Version.V5) for message in messages)
-        assert all(single.take(first_id + i, 1, False, len(frames) // count) for i in range(count))
         batch = Batch(frames, count, len(frames) // count)
-        together.take_batch(batch)
+        assert all(single.take(batch.part(i, 1)) for i in range(count))
+        assert together.take(batch)
         assert (single.unacknowledged, single.unacknowledged_bytes) == (count, len(frames))
         assert (together.unacknowledged, together.unacknowledged_bytes) == (count, len(frames))
         for i in range(count):
-            single.settle(first_id + i)
-        together.settle_batch(batch)
+            single.settle(batch.part(i, 1))
+        together.settle(batch)
         assert (single.unacknowledged_bytes, together.unacknowledged_bytes) == (0, 0)
         assert b"".join(together_written) == b"".join(written)
     for packet_id in range(1, 100):
-        repeated = not single.take(packet_id, 1, True, 10)
-        assert together.take(packet_id, 1, True, 10) == (not repeated)
+        message = message_of(packet_id)
+        repeated = not single.take(message, True)
+        assert together.take(message, True) == (not repeated)
         if not repeated:
-            single.settle(packet_id)
-            together.settle(packet_id)
+            single.settle(message)
+            together.settle(message)
 
 
 def test_answers_to_a_run() -> None:
     frames = b"".join(Publish(topic="t", qos=1, packet_id=i).encode(Version.V5) for i in (255, 256, 7))
-    ids, answers = Batch(frames, 3, len(frames) // 3).acknowledgements()
+    ids, answers = Batch(frames, 3, len(frames) // 3).acknowledgements(1)
     assert list(ids) == [255, 256, 7]
     assert answers == b"\x40\x02\x00\xff\x40\x02\x01\x00\x40\x02\x00\x07"
 

@@ -12,6 +12,7 @@ from ildm.core.transfer.inbound import Inbound, NeighborReceipt
 from ildm.core.transfer.queue import Backlog, Entry
 from ildm.mqtt import Publish, Version
 from tests.support.examples import examples
+from tests.support.senders import message_of
 
 
 class Item(NamedTuple):
@@ -64,7 +65,7 @@ class Pair:
         self.backlog = Backlog()
         self.model = Model()
         self.inbound = Inbound(1000, 1 << 20, lambda data: None)
-        self.inbound.take(65_535, 1, dup=False, size=1 << 20)  # never settled: the others were not taken
+        self.inbound.take(message_of(65_535, 1, 1 << 20))  # never settled: the others were not taken
         self.entries: dict[int, Entry] = {}
         self.count = 0
         self.front = 0

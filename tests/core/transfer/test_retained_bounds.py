@@ -9,6 +9,7 @@ import pytest
 from ildm.api import Stamp
 from ildm.config import Address
 from ildm.core.tables import RETAINED
+from ildm.core.transfer.retained import Merged
 from ildm.core.transfer.stamps import stamped
 from ildm.mqtt import Property, Publish, Version
 from ildm.testing.virtual.makes import PLAIN
@@ -202,7 +203,7 @@ def test_neighbours_that_differ_for_whatever_reason_are_alike_after_a_while(worl
 def test_repeating_in_vain_becomes_ever_more_seldom(world: World) -> None:
     """A filter, or a smaller bound, at the far side keeps the two unlike."""
     a, b = row(world, "ab", "pf", link={"sync_interval": 20})
-    b.node.retained.merge = lambda message: (message, None, True)  # type: ignore[assignment,method-assign,return-value]
+    b.node.retained.merge = lambda message: Merged(message, None, True)  # type: ignore[method-assign]
     set_value(a, "t", b"1")
     world.run(20 * 100)
     assert 3 <= a.node.counters["retained_repeated"] <= 12

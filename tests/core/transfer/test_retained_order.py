@@ -11,6 +11,7 @@ from ildm.mqtt import Connect, Publish, PubRec, PubRel, Version
 from ildm.testing.virtual.client import MiniClient
 from ildm.testing.virtual.world import World
 from tests.support.retained import set_value, value
+from tests.support.senders import inject
 from tests.support.site import Site, row
 
 
@@ -215,8 +216,8 @@ def test_what_an_algorithm_injects_and_takes_back_at_once_is_gone(world: World, 
     """The deletion is for this broker alone, without a stamp, and does not overtake what it deletes."""
     (a,) = row(world, "a", "pf")
     message = stamped(retained("t", b"x", qos), Stamp(5, "n"))
-    a.node.router.inject(message)
-    a.node.router.inject(Publish(topic="t", retain=True))
+    inject(a.node, message)
+    inject(a.node, Publish(topic="t", retain=True))
     world.run(1)
     assert [p.payload for i, p in a.broker.published if i.startswith("ildm")] == [b"x", b""]
     assert a.broker.retained == {}
@@ -227,8 +228,8 @@ def test_what_is_taken_back_does_not_take_what_was_set_meanwhile(world: World) -
     (a,) = row(world, "a", "pf")
     a.broker.hangs_up_on = lambda packet: isinstance(packet, Connect) and packet.client_id.startswith("ildm")
     a.broker.crash()
-    a.node.router.inject(stamped(retained("t", b"x", 2), Stamp(5, "n")))
-    a.node.router.inject(Publish(topic="t", retain=True))
+    inject(a.node, stamped(retained("t", b"x", 2), Stamp(5, "n")))
+    inject(a.node, Publish(topic="t", retain=True))
     set_value(a, "t", b"newer")
     a.broker.hangs_up_on = lambda packet: False
     world.run(30)

@@ -9,7 +9,7 @@ import pytest
 from ildm.core.transfer.wire import JOINED
 from ildm.mqtt import Property, Publish, PubRel, Version, decode
 from ildm.testing.virtual.world import World
-from tests.support.senders import Source, like, make, opened
+from tests.support.senders import Source, like, make, opened, send_message
 
 
 def message(topic: str = "t", qos: int = 0, **fields: Any) -> Publish:
@@ -24,7 +24,7 @@ def test_what_is_sent_in_one_iteration_is_one_write(world: World) -> None:
     sink = opened(sender)
     for _ in range(5):
         sender.send_batch(like(FRAME * 3, len(FRAME)))
-    sender.send(message("u"), 0, None)
+    send_message(sender, message("u"), 0, None)
     world.run(0)
     assert len(sink.writes) == 1
     assert [p.topic for p in sink.packets()] == ["t"] * 15 + ["u"]
@@ -86,7 +86,7 @@ def test_the_delay_of_a_connection_that_has_gone_writes_nothing_to_the_next(worl
 def test_messages_wait_while_the_session_is_down_and_keep_their_order(world: World) -> None:
     sender, _ = make(world)
     sender.send_batch(like(FRAME, len(FRAME)))
-    sender.send(message("u", 1), 1, None)
+    send_message(sender, message("u", 1), 1, None)
     sender.send_batch(like(FRAME, len(FRAME)))
     assert sender.queued_messages == 3
     sink = opened(sender)
@@ -99,7 +99,7 @@ def test_drop_discards_the_oldest_of_qos_0_and_counts_by_qos(world: World) -> No
     """What was acknowledged to its publisher does not go for telemetry."""
     sender, counters = make(world, messages=3)
     for topic, qos in (("a", 0), ("b", 1), ("c", 0), ("d", 0), ("e", 0)):
-        sender.send(message(topic, qos), qos, None)
+        send_message(sender, message(topic, qos), qos, None)
     sink = opened(sender)
     world.run(0)
     assert [p.topic for p in sink.packets()] == ["b", "d", "e"]
@@ -110,7 +110,7 @@ def test_drop_discards_the_oldest_of_qos_0_and_counts_by_qos(world: World) -> No
 def test_the_queue_is_bounded_in_bytes(world: World) -> None:
     sender, _ = make(world, bytes=1000)
     for _ in range(100):
-        sender.send(Publish(topic="t", payload=b"x" * 100), 0, None)
+        send_message(sender, Publish(topic="t", payload=b"x" * 100), 0, None)
     assert sender.queued_bytes <= 1000
 
 
@@ -119,7 +119,7 @@ def test_properties_count_in_the_bound(world: World) -> None:
     sender, counters = make(world, bytes=100_000)
     users = [("name", "v" * 1000)] * 20
     for _ in range(100):
-        sender.send(message(properties={Property.USER_PROPERTY: users}), 0, None)
+        send_message(sender, message(properties={Property.USER_PROPERTY: users}), 0, None)
     assert 0 < sender.queued_messages <= 4
     assert sender.queued_bytes <= 100_000
     assert counters["link_dropped_overflow_qos0"] == 100 - sender.queued_messages
@@ -129,7 +129,7 @@ def test_block_holds_the_sources_until_half_is_sent(world: World) -> None:
     sender, counters = make(world, messages=10, overflow="block")
     source = Source()
     for i in range(12):
-        sender.send(message(str(i), 1), 1, None, source)
+        send_message(sender, message(str(i), 1), 1, None, source)
     assert source.holds == {sender.pressure}
     assert not counters
     sink = opened(sender)
@@ -143,9 +143,9 @@ def test_block_is_bounded_too(world: World) -> None:
     sender, counters = make(world, messages=10, overflow="block")
     patient, greedy = Source(), Source()
     for i in range(12):
-        sender.send(message(str(i), 1), 1, None, patient)
+        send_message(sender, message(str(i), 1), 1, None, patient)
     for i in range(100):
-        sender.send(message(f"greedy/{i}", 1), 1, None, greedy)
+        send_message(sender, message(f"greedy/{i}", 1), 1, None, greedy)
     assert (patient.ended, greedy.ended) == (False, True)
     assert sender.queued_messages == 20
     assert counters["link_dropped_overflow_qos1"] == 92
@@ -160,7 +160,7 @@ def test_block_holds_nobody_for_qos_0(world: World) -> None:
     sender, counters = make(world, messages=10, overflow="block")
     source = Source()
     for i in range(100):
-        sender.send(message(str(i)), 0, None, source)
+        send_message(sender, message(str(i)), 0, None, source)
     assert source.holds == set()
     assert (sender.queued_messages, counters["link_dropped_overflow_qos0"]) == (10, 90)
 
@@ -181,7 +181,7 @@ def test_the_window_of_the_far_end_is_obeyed(world: World) -> None:
     sender, _ = make(world)
     sink = opened(sender, window=2)
     for i in range(5):
-        sender.send(message(str(i), 1), 1, None)
+        send_message(sender, message(str(i), 1), 1, None)
     world.run(0)
     first = sink.packets()
     assert [p.topic for p in first] == ["0", "1"]
@@ -198,7 +198,7 @@ def test_70000_messages_never_reuse_an_identifier_in_flight(world: World) -> Non
     sink = opened(sender)
     under_way: list[int] = []
     for _ in range(70_000):
-        sender.send(message("t", 1), 1, None)
+        send_message(sender, message("t", 1), 1, None)
         if len(under_way) == 99:
             sender.on_puback(under_way.pop(0))
         world.run(0)
@@ -213,7 +213,7 @@ def test_70000_messages_never_reuse_an_identifier_in_flight(world: World) -> Non
 def test_qos_2_handshake(world: World) -> None:
     sender, _ = make(world)
     sink = opened(sender)
-    sender.send(message("t", 2), 2, None)
+    send_message(sender, message("t", 2), 2, None)
     world.run(0)
     packet_id = sink.packets()[0].packet_id
     sender.on_pubrec(packet_id)
@@ -231,12 +231,12 @@ def test_after_a_reconnection_unacknowledged_messages_come_first_with_dup(world:
     sender, _ = make(world)
     sink = opened(sender)
     for topic, qos in (("a", 1), ("b", 2), ("c", 2)):
-        sender.send(message(topic, qos), qos, None)
+        send_message(sender, message(topic, qos), qos, None)
     world.run(0)
     ids = [p.packet_id for p in sink.packets()]
     sender.on_pubrec(ids[1])
     sender.detach()
-    sender.send(message("d", 1), 1, None)
+    send_message(sender, message("d", 1), 1, None)
     sink = opened(sender)
     world.run(0)
     again = sink.packets()
@@ -254,7 +254,7 @@ def test_a_far_end_that_forgot_gets_everything_it_has_not_completed(world: World
     sender, _ = make(world)
     sink = opened(sender)
     for topic in ("a", "b"):
-        sender.send(message(topic, 2), 2, None)
+        send_message(sender, message(topic, 2), 2, None)
     world.run(0)
     sender.on_pubrec(sink.packets()[0].packet_id)
     sender.detach()
@@ -267,7 +267,7 @@ def test_a_smaller_window_after_a_reconnection(world: World) -> None:
     sender, _ = make(world)
     opened(sender)
     for i in range(5):
-        sender.send(message(str(i), 1), 1, None)
+        send_message(sender, message(str(i), 1), 1, None)
     sender.detach()
     sink = opened(sender, window=2)
     world.run(0)
@@ -283,7 +283,7 @@ def test_expiry_counts_the_time_of_waiting(world: World) -> None:
     sender, counters = make(world)
     for topic, expiry in (("short", 2), ("long", 60)):
         properties = {Property.MESSAGE_EXPIRY_INTERVAL: expiry}
-        sender.send(message(topic, 1, properties=properties), 1, sender.driver.now() + expiry)
+        send_message(sender, message(topic, 1, properties=properties), 1, sender.driver.now() + expiry)
     world.run(3)
     sink = opened(sender)
     world.run(0)
@@ -296,7 +296,7 @@ def test_expiry_counts_the_time_of_waiting(world: World) -> None:
 def test_a_3_1_1_broker_gets_no_properties_and_no_higher_qos(world: World) -> None:
     sender, counters = make(world)
     sink = opened(sender, version=Version.V311, max_qos=1, retain_available=False)
-    sender.send(message("t", 2, retain=True, properties={Property.CONTENT_TYPE: "x"}), 2, None)
+    send_message(sender, message("t", 2, retain=True, properties={Property.CONTENT_TYPE: "x"}), 2, None)
     sender.send_batch(like(FRAME * 2, len(FRAME)))
     world.run(0)
     first, *rest = sink.packets(Version.V311)
@@ -308,11 +308,11 @@ def test_a_3_1_1_broker_gets_no_properties_and_no_higher_qos(world: World) -> No
 def test_what_the_far_end_cannot_take_is_dropped_and_counted(world: World) -> None:
     sender, counters = make(world)
     sink = opened(sender, max_packet_size=50)
-    sender.send(Publish(topic="t", payload=b"x" * 100), 0, None)
-    sender.send(Publish(topic="t", payload=b"x" * 100, qos=1, packet_id=1), 1, None)
+    send_message(sender, Publish(topic="t", payload=b"x" * 100), 0, None)
+    send_message(sender, Publish(topic="t", payload=b"x" * 100, qos=1, packet_id=1), 1, None)
     big = Publish(topic="t", payload=b"x" * 100).encode(Version.V5)
     sender.send_batch(like(big * 2, len(big)))
-    sender.send(message("u", 1), 1, None)
+    send_message(sender, message("u", 1), 1, None)
     world.run(0)
     assert [p.topic for p in sink.packets()] == ["u"]
     assert counters["link_dropped_too_large"] == 4
@@ -333,8 +333,8 @@ def test_frames_that_waited_are_measured_against_the_connection_they_go_over(wor
 def test_refused_messages_are_counted_and_do_not_stall(world: World) -> None:
     sender, counters = make(world)
     sink = opened(sender, window=1)
-    sender.send(message("a", 1), 1, None)
-    sender.send(message("b", 2), 2, None)
+    send_message(sender, message("a", 1), 1, None)
+    send_message(sender, message("b", 2), 2, None)
     world.run(0)
     sender.on_puback(sink.packets()[0].packet_id, 0x87)
     world.run(0)
@@ -355,8 +355,8 @@ def test_clear_counts_what_is_lost(world: World) -> None:
 def test_a_message_larger_than_the_queue_is_kept_as_the_newest(world: World) -> None:
     sender, counters = make(world, bytes=2 << 20)
     for _ in range(5):
-        sender.send(message("small", 1), 1, None)
-    sender.send(Publish(topic="large", payload=b"x" * (3 << 20)), 1, None)
+        send_message(sender, message("small", 1), 1, None)
+    send_message(sender, Publish(topic="large", payload=b"x" * (3 << 20)), 1, None)
     assert counters == {"link_dropped_overflow_qos1": 5}
     sink = opened(sender)
     world.run(0)
@@ -368,7 +368,7 @@ def test_a_message_larger_than_the_queue_is_kept_as_the_newest(world: World) -> 
 def test_what_a_new_connection_cannot_take_does_not_stay_in_flight(world: World, far: dict[str, Any]) -> None:
     sender, counters = make(world)
     opened(sender)
-    sender.send(Publish(topic="t", payload=b"x" * 2000), 1, None)
+    send_message(sender, Publish(topic="t", payload=b"x" * 2000), 1, None)
     world.run(0)
     assert sender.inflight == 1
     sender.detach()
@@ -386,7 +386,7 @@ def test_what_a_new_connection_cannot_take_does_not_stay_in_flight(world: World,
 def test_a_connection_that_follows_another_at_once_resends_what_is_in_flight(world: World) -> None:
     sender, _ = make(world)
     opened(sender)
-    sender.send(message("t", 1), 1, None)
+    send_message(sender, message("t", 1), 1, None)
     world.run(0)
     sink = opened(sender)  # without a detach in between
     world.run(0)

@@ -21,7 +21,7 @@ class Answered:
     def __init__(self) -> None:
         self.ids: list[int] = []
         self.inbound = Inbound(100, 1 << 20, self._answered)
-        self.inbound.take_batch(mixed())
+        self.inbound.take(mixed())
         self.receipt = self.inbound.receipt
 
     def _answered(self, data: bytes) -> None:

@@ -7,11 +7,13 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ildm.core.frames import without_dup
+from ildm.core.transfer.batch import Batch
 from ildm.core.transfer.inbound import Inbound
 from ildm.core.transfer.sender import Sender
 from ildm.mqtt import Framer, Property, PubComp, Publish, PubRec, PubRel, Version, decode
 from ildm.testing.virtual.world import World
-from tests.support.senders import make, send
+from tests.support.senders import make, send, send_message
 
 
 class Far:
@@ -46,9 +48,10 @@ class Far:
             assert isinstance(packet, Publish)
             new = True
             if packet.packet_id is not None:
-                new = self.inbound.take(packet.packet_id, packet.qos, packet.dup, len(frame))
+                batch = Batch(without_dup(frame, len(frame)) if packet.dup else frame, 1, len(frame))
+                new = self.inbound.take(batch, packet.dup)
                 if new:
-                    self.inbound.settle(packet.packet_id)
+                    self.inbound.settle(batch)
             self.received.append(int(packet.payload))
             if new:
                 self.new.append(int(packet.payload))
@@ -116,7 +119,7 @@ def test_runs_acknowledged_in_any_order_over_connections_that_are_cut(
             message = Publish(
                 topic="t", payload=b"%04d" % count, qos=value, packet_id=1, properties=properties
             )
-            sender.send(message, value, None)
+            send_message(sender, message, value, None)
             count += 1
         elif what == "answer":
             far.receive()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ildm.core.counters import Counters
 from ildm.mqtt import Publish, PubRel, Version
 from ildm.testing.virtual.world import World
-from tests.support.senders import Source, like, make, opened, run_of, send
+from tests.support.senders import Source, like, make, opened, run_of, send, send_message
 
 
 def numbers(packets: list[Any]) -> list[int]:
@@ -60,7 +60,7 @@ def test_a_run_leaves_as_the_window_opens(world: World) -> None:
     sender, _ = make(world)
     sink = opened(sender, window=4)
     send(sender, 0, 10)
-    sender.send(Publish(topic="t", payload=b"10", qos=1, packet_id=1), 1, None)
+    send_message(sender, Publish(topic="t", payload=b"10", qos=1, packet_id=1), 1, None)
     frames = run_of(11, 2, qos=0)
     sender.send_batch(like(frames, len(frames) // 2))
     world.run(0)
@@ -244,7 +244,7 @@ def test_a_wrong_answer_ends_only_its_own_message(world: World) -> None:
 def test_acknowledgements_of_a_run_do_not_end_a_handshake_of_qos_2(world: World) -> None:
     sender, _ = make(world)
     opened(sender)
-    sender.send(Publish(topic="t", payload=b"x", qos=2, packet_id=1), 2, None)
+    send_message(sender, Publish(topic="t", payload=b"x", qos=2, packet_id=1), 2, None)
     sender.on_pubrec(1)
     sender.acknowledged([1])
     assert sender.inflight == 1

@@ -22,7 +22,7 @@ from ildm.core.transfer.sender_state import (
 )
 from ildm.mqtt import Publish
 from ildm.testing.virtual.world import World
-from tests.support.senders import Sink, make
+from tests.support.senders import Sink, make, send_message
 
 
 def documented(words: type[Enum], place: int) -> dict[Enum, dict[SenderEvent, Enum]]:
@@ -88,7 +88,7 @@ def test_whatever_happens_the_state_is_what_the_events_say(events: list[SenderEv
         assert (sender.takes is ALL) == (not passed_by and not expired)
         assert (sender.takes is KEPT) == (passed_by and not expired)
         before = {name: counters[f"link_dropped_{name}_qos0"] for name in ("neighbor_expired", "other_path")}
-        sender.send(Publish(topic="t", payload=b""), 0, None)
+        send_message(sender, Publish(topic="t", payload=b""), 0, None)
         after = {name: counters[f"link_dropped_{name}_qos0"] - count for name, count in before.items()}
         waits = not open_
         assert after == {"neighbor_expired": waits and expired, "other_path": waits and passed_by > expired}

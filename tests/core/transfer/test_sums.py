@@ -13,6 +13,7 @@ from ildm.core.transfer.inbound import Inbound
 from ildm.core.transfer.queue import Backlog, Entry
 from ildm.core.transfer.window import Inflight, Window
 from ildm.mqtt import Publish, Version
+from tests.support.senders import message_of
 
 FRAMES = b"".join(
     Publish(topic="t", payload=b"x", qos=1, packet_id=packet_id).encode(Version.V5) for packet_id in (1, 2, 3)
@@ -38,7 +39,7 @@ def unanswered() -> Unanswered:
 
 def inbound() -> Inbound:
     made = Inbound(10, 1 << 20, lambda data: None)
-    made.take(4, 1, dup=False, size=9)
+    made.take(message_of(4))
     return made
 
 
@@ -88,11 +89,12 @@ def test_what_is_unanswered_may_not_be_fewer_than_none() -> None:
 def test_what_is_unacknowledged_and_counted_wrong_is_found() -> None:
     made = inbound()
     made.check()
-    made.unacknowledged_bytes += 1
-    with pytest.raises(AssertionError, match="10 bytes are unacknowledged, 9 of them"):
+    made.unacknowledged_bytes = 1
+    with pytest.raises(AssertionError, match="1 messages without acknowledgement have 1 bytes"):
         made.check()
+    made.unacknowledged_bytes = 10
     with pytest.raises(AssertionError, match="no message has 1 bytes"):
-        made.settle(4)
+        made.settle(message_of(4))
 
 
 @pytest.mark.parametrize(("name", "found"), [("messages", "a queue has -1"), ("bytes", "a queue has 0")])

@@ -105,7 +105,7 @@ def check_identifiers(batch: Batch, packets: list[Publish], frames: list[bytes],
     ids = [packet.packet_id for packet in packets]
     assert list(batch.ids()) == ids
     assert batch.first_id == ids[0]
-    found, answers = batch.acknowledgements()
+    found, answers = batch.acknowledgements(batch.qos)
     assert list(found) == ids
     answer = PubAck if batch.qos == 1 else PubRec
     assert answers == b"".join(answer(packet_id=packet_id).encode(Version.V5) for packet_id in found)
@@ -126,7 +126,7 @@ def check_window(batch: Batch, frames: list[bytes], chance: Random) -> None:
     frames = split(batch.frames)
     answers: list[bytes] = []
     inbound = Inbound(LAST_ID, len(batch.frames), answers.append)
-    inbound.take_batch(batch)
+    inbound.take(batch)
     window = Window(LAST_ID)
     first_id = chance.randint(1, LAST_ID + 1 - len(frames))
     place = 0

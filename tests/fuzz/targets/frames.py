@@ -161,7 +161,7 @@ def check_conversions(
             packet.packet_id, packet.dup = 65_536 - count + at, True
             assert again[at * size : (at + 1) * size] == packet.encode(Version.V5)
             packet.packet_id, packet.dup = at + 1, False
-        ids, answer = Batch(numbered, count, size).acknowledgements()
+        ids, answer = Batch(numbered, count, size).acknowledgements(1)
         assert list(ids) == list(range(1, count + 1))
         assert answer == b"".join(PubAck(packet_id=n).encode(Version.V5) for n in ids)
         plain, plain_size = frames_to_qos_0(numbered, size)

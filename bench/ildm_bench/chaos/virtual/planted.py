@@ -121,19 +121,19 @@ def _freed_with_its_first_part() -> Any:
         if hand is not None:
             self._done(0, hand.messages)
 
-    return patch.object(Share, "settle_batch", settle)
+    return patch.object(Share, "settle", settle)
 
 
 def _half_of_a_batch() -> Any:
     """Of a batch of several topics that a neighbour has sent one half is taken, and all is acknowledged."""
-    spool = Router._spool_batch
+    forward = Router.forward
 
-    def half(self: Router, custody: Custody, route: Targets, batch: Messages, index: int, *more: Any) -> None:
-        arrived = more[0] is None
+    def half(self: Router, route: Targets, batch: Messages, *more: Any) -> None:
+        arrived = len(more) > 2
         kept = batch if batch.size or not arrived else batch.part(0, (batch.count + 1) // 2)
-        spool(self, custody, route, kept, index, *more)
+        forward(self, route, kept, *more)
 
-    return patch.object(Router, "_spool_batch", half)
+    return patch.object(Router, "forward", half)
 
 
 def _forgotten_rest() -> Any:
