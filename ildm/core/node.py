@@ -337,7 +337,7 @@ class Node(ClientEvents):
         self.partials.limit = limits.partial_bytes
         self.dispatch.hook_warn = limits.hook_warn
         self.dispatch.chain.timeout = limits.decision_timeout
-        self.router.cache_size = limits.route_cache
+        self.router.routes.size = limits.route_cache
         self.clients.follow_rules(PublishRules(self.config.publish))
         self._follow_site_rules()
         self.links.settings_changed()
@@ -513,7 +513,7 @@ class Node(ClientEvents):
     # what crosses -----------------------------------------------------------------------------
 
     def _interest_changed(self, changes: Mapping[str, int | None]) -> None:
-        self.router.invalidate()
+        self.router.routes.invalidate()
         self.dispatch.interest_changed(None, self.site_rules.allowed(changes))
 
     def _follow_site_rules(self) -> None:

@@ -19,7 +19,7 @@ def kept_rows(node: Node, topic: str, client_id: str) -> list[dict[str, Any]]:
     if not node.router.active or node.has_overlay or topic.startswith("$"):
         return rows
     asked = not node.dispatch.asks_each
-    taken = {link for link, _, _ in node.router.route(topic.encode(), False)} if asked else set()
+    taken = {link for link, _, _ in node.router.routes.route(topic.encode(), False)} if asked else set()
     for link in node.links.links.values():
         why = _full(link) if link in taken else _not_taken(node, link, topic, asked)
         if why:

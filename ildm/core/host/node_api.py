@@ -224,7 +224,7 @@ class PluginApi:
         return self._plugin_log.kept()
 
     def routes_changed(self) -> None:
-        self._parts.router.invalidate()
+        self._parts.router.routes.invalidate()
 
     def count(self, name: str, by: int = 1) -> None:
         self._loaded.count(name, by)

@@ -169,7 +169,7 @@ class Cooperation:
         if not restored:
             link.received_interest.clear()
         self.active.append(link)
-        self.parts.router.invalidate()
+        self.parts.router.routes.invalidate()
         self.parts.dispatch.call("on_link_up", link)
         if link.interest:
             link.received_interest.local_changes({})  # this is all of them
@@ -215,8 +215,8 @@ class Cooperation:
         self.rerouting.left(link)
         self.retained_sync.left(link)
         link.forget(reason, stranded=elsewhere)
-        self.parts.router.forget(link)
-        self.parts.router.invalidate()
+        self.parts.router.routes.forget(link)
+        self.parts.router.routes.invalidate()
         self.parts.dispatch.call("on_link_down", link)
         level = "debug" if link.on_demand else "info"
         self.driver.log(level, "link left the cooperation", neighbor=link.node_id, reason=reason)
@@ -241,7 +241,7 @@ class Cooperation:
             link.inbounds[session].received_ids.told(payload)
         elif topic == SCOPE:
             link.scope = scope.received(payload)
-            self.parts.router.invalidate()
+            self.parts.router.routes.invalidate()
             self.retained_sync.scope_changed(link)
             if not link.received_interest.synchronizing:  # it has other rules than when the link began
                 self.retained_sync.compare(link)
@@ -289,7 +289,7 @@ class Cooperation:
         if link.in_cooperation and changes:
             if self.parts.memory is not None:
                 self.parts.memory.interest_changed(link, changes)
-            self.parts.router.invalidate()
+            self.parts.router.routes.invalidate()
             self.parts.dispatch.interest_changed(link, link.received_interest.local_changes(changes))
 
     def rules_changed(self, link: NeighborLink, rules: LinkRules | None) -> None:
@@ -303,7 +303,7 @@ class Cooperation:
         if crowded:
             self._forget_interest(link)
             changes = dict.fromkeys(before)
-        self.parts.router.invalidate()
+        self.parts.router.routes.invalidate()
         if link.in_cooperation:
             self.parts.dispatch.interest_changed(link, changes)
         self.retained_sync.scope_changed(link)

@@ -169,7 +169,7 @@ class LinkManager:
             terms = config.classes_for(link.node_id)
             if terms != (link.classes.terms if link.classes is not None else []):
                 link.follow_classes(self._classes(link.node_id, link.classes))
-                self.parts.router.invalidate()
+                self.parts.router.routes.invalidate()
         self.terms = replace(self.terms, protocols=own_protocols(self.parts))
         self.discovery.follow()
         for link in list(self.links.values()):

@@ -154,7 +154,7 @@ class Tracing:
             return
         probe = self._probes[name] = _Probe(now, here, done)
         for link in dict.fromkeys(
-            target for target, _, _ in parts.router.route(topic.encode(), False, source)
+            target for target, _, _ in parts.router.routes.route(topic.encode(), False, source)
         ):
             if link.connected:
                 probe.waiting[link] = now, link.queued

@@ -206,7 +206,7 @@ class Publishing:
         parts = self._parts
         if parts.has_overlay or parts.dispatch.asks_each:
             return True
-        return bool(parts.router.route(topic.encode(), packet.retain))
+        return bool(parts.router.routes.route(topic.encode(), packet.retain))
 
     # rules --------------------------------------------------------------------------------------
 
@@ -295,9 +295,9 @@ class Publishing:
         router, index = self._parts.router, self.publisher_index()
         if not isinstance(taken, UnansweredMessage):
             topic, frames, size = taken
-            route = router.local.get(topic)
+            route = router.routes.local.get(topic)
             if route is None:
-                route = router.find(topic, None)
+                route = router.routes.find(topic, None)
             if route:
                 router.gather(route, frames, size, len(frames) // size, index, self._acks)
             return

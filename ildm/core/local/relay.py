@@ -251,9 +251,9 @@ class ClientRelay:
                 publishing.publish(data[pos:end])
                 return end
             run_end, size, topic, body = run
-            route = router.local.get(topic)
+            route = router.routes.local.get(topic)
             if route is None:
-                route = router.find(topic, None)
+                route = router.routes.find(topic, None)
         except MqttError as error:
             count = (run_end - pos) // size
             publishing.unusable(error, count)
@@ -315,10 +315,10 @@ class ClientRelay:
         topic = head_topic(data, header_end, identified, self._wire.version is members.V5)
         if topic is None:
             return True
-        route = self._parts.router.local.get(topic)
+        route = self._parts.router.routes.local.get(topic)
         if route is None:
             try:
-                route = self._parts.router.find(topic, None)
+                route = self._parts.router.routes.find(topic, None)
             except MqttError as error:
                 self._publishing.unusable(error, 1)
                 return False

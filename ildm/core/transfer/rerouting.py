@@ -362,10 +362,10 @@ class Rerouting(Generic[OneLink]):
         Such a run was kept under an algorithm of earlier that has decided on topics.
         """
         if not self.router.dispatch.reroutes_each:
-            return self.router.reroute(frames_topic(run.frames), run.retain)
+            return self.router.routes.reroute(frames_topic(run.frames), run.retain)
         found: dict[Neighbor, tuple[Neighbor, int, int]] = {}
         for place in range(run.count):
-            for way in self.router.reroute_message(run.part(place, 1).message):
+            for way in self.router.routes.reroute_message(run.part(place, 1).message):
                 before = found.get(way[0])
                 if before is None or before[1] < way[1]:
                     found[way[0]] = way
@@ -380,7 +380,7 @@ class Rerouting(Generic[OneLink]):
         if dispatch.reroutes_each:
             route = self._run_targets(run)
         else:
-            route = self.router.route(frames_topic(run.frames), run.retain)
+            route = self.router.routes.route(frames_topic(run.frames), run.retain)
         return next((qos for target, qos, _ in route if target is link), None)
 
     def _end(self, node: str, reason: Left) -> None:

@@ -1,7 +1,4 @@
-"""Where transferred messages go: the algorithm's answers, cached, and the round-robin over sessions.
-
-An algorithm that decides on each message (``route_message``) is asked each time, and nothing is cached.
-"""
+"""The ways of messages: from clients and neighbours, over links and into the local broker."""
 
 from __future__ import annotations
 
@@ -13,15 +10,14 @@ from ildm.core.transfer.gathering import Gathering
 from ildm.core.transfer.identity import UNKNOWN, Origin
 from ildm.core.transfer.inbound import NeighborReceipt
 from ildm.core.transfer.retained import RetainedStore
+from ildm.core.transfer.routes import Routes
 from ildm.core.transfer.share import DeferredAck
 from ildm.core.transfer.stamps import stamped
 from ildm.core.transfer.watch import LOCAL
 from ildm.mqtt import (
     EncodeError,
-    MalformedPacket,
     Property,
     Publish,
-    validate_topic_name,
 )
 
 if TYPE_CHECKING:
@@ -37,12 +33,9 @@ if TYPE_CHECKING:
     from ildm.core.transfer.rules import LinkRules
     from ildm.core.transfer.watch import Recorder
 
-MAX_CACHED_TOPIC = 512
-"""Bytes of a topic whose route is remembered; longer ones, up to 64 kB each, would fill the memory."""
-
 
 class Router:
-    """Asks the algorithm once for each topic and source, and sends along the answer."""
+    """Sends messages where the algorithm wants them, in turn over the sessions of a link."""
 
     def __init__(
         self,
@@ -66,15 +59,10 @@ class Router:
         self.driver = driver
         self.dispatch = dispatch
         self.counters = counters
-        self.cache_size = cache_size
+        self.routes = Routes(dispatch, counters, cache_size)
         self.recorder: Recorder | None = None
         """Told of what comes; None: nobody looks."""
         self.by_message = round_robin == "message"
-        self.local: dict[bytes, Targets] = {}
-        """Routes of messages from local clients, by the bytes of the topic."""
-        self._caches: dict[Neighbor, dict[bytes, Targets]] = {}
-        self._routes: dict[Targets, Targets] = {}
-        """Those in the caches, equal ones as one object."""
         self._turn = -1
         self._gathering = Gathering(self)
 
@@ -82,67 +70,6 @@ class Router:
     def active(self) -> bool:
         """Whether an algorithm routes messages at all."""
         return self.dispatch.algorithm is not None
-
-    def cache_of(self, source: Neighbor) -> dict[bytes, Targets]:
-        """The cache of routes for messages from a neighbour; emptied in place, so it may be kept."""
-        cache = self._caches.get(source)
-        if cache is None:
-            cache = self._caches[source] = {}
-        return cache
-
-    def forget(self, source: Neighbor) -> None:
-        """A neighbour is gone for good."""
-        self._caches.pop(source, None)
-
-    def invalidate(self) -> None:
-        """What the algorithm would answer has changed."""
-        self.local.clear()
-        self._routes.clear()
-        for cache in self._caches.values():
-            cache.clear()
-
-    def find(self, topic: bytes, source: Neighbor | None) -> Targets:
-        """Ask the algorithm about a topic that is not in the cache, and remember the answer.
-
-        Raises:
-            MalformedPacket: the bytes are no topic name.
-        """
-        cache = self.local if source is None else self.cache_of(source)
-        route = self._ask(decode_topic(topic), False, source)
-        if len(topic) <= MAX_CACHED_TOPIC:
-            if len(cache) >= self.cache_size:
-                cache.clear()
-                self.counters["route_cache_flushes"] += 1
-            if len(self._routes) >= self.cache_size:
-                self._routes.clear()
-            cache[topic] = route = self._routes.setdefault(route, route)
-        return route
-
-    def route(self, topic: bytes, retain: bool, source: Neighbor | None = None) -> Targets:
-        """Where a message goes to, by memory or by the algorithm. Raises: as :meth:`find`."""
-        if retain:
-            return self._ask(topic.decode(), True, source)
-        cache = self.local if source is None else self.cache_of(source)
-        route = cache.get(topic)
-        return self.find(topic, source) if route is None else route
-
-    def _ask(self, topic: str, retain: bool, source: Neighbor | None) -> Targets:
-        if topic.startswith("$"):
-            return ()  # what the standard reserves for the broker stays with it (4.7.2)
-        return _ruled(self.dispatch.route(topic, retain, source), topic)
-
-    def reroute(self, topic: bytes, retain: bool, source: Neighbor | None = None) -> Targets:
-        """Where a message goes that has lost its way as the tree has changed. Raises: as :meth:`find`."""
-        name = decode_topic(topic)
-        return () if name.startswith("$") else _ruled(self.dispatch.reroute(name, retain, source), name)
-
-    def reroute_message(self, message: Publish, source: Neighbor | None = None) -> Targets:
-        """The same for a message that the algorithm may want to see. Raises: as :meth:`find`."""
-        if not self.dispatch.reroutes_each:
-            return self.reroute(message.topic.encode(), message.retain, source)
-        if message.topic.startswith("$"):
-            return ()
-        return _ruled(self.dispatch.reroute_message(message.copy(), source), message.topic)
 
     def next_publisher(self) -> int:
         """The turn of a publisher, or of a message, in the round-robin."""
@@ -248,11 +175,11 @@ class Router:
             MqttError: no topic name, or more than the neighbour's credit; nothing is taken then.
         """
         count = len(frames) // size
-        route = self.cache_of(source).get(topic)
+        route = self.routes.cache_of(source).get(topic)
         if origin.reroute_id is not None and self.custody is not None and self.dispatch.reroutes:
-            route = self.reroute(topic, False, source)
+            route = self.routes.reroute(topic, False, source)
         elif route is None:
-            route = self.find(topic, source)
+            route = self.routes.find(topic, source)
         if self.recorder is not None:
             self.recorder.run("received", source.node_id, frames, size)
         elif not self.by_message:
@@ -411,13 +338,11 @@ class Router:
     ) -> tuple[Targets, int | None]:
         """Where a message goes to, and its turn in the round-robin if the algorithm was told it."""
         if origin.reroute_id is not None and self.dispatch.reroutes:
-            return self.reroute_message(message, source), None
+            return self.routes.reroute_message(message, source), None
         if not self.dispatch.asks_each:
-            return self.route(message.topic.encode(), message.retain, source), None
-        if message.topic.startswith("$"):
-            return (), None
+            return self.routes.route(message.topic.encode(), message.retain, source), None
         turn = self.next_publisher() if self.by_message else index
-        return _ruled(self.dispatch.route_message(message.copy(), source, turn), message.topic), turn
+        return self.routes.route_message(message, source, turn), turn
 
     def expiry(self, message: Publish) -> float | None:
         """When nobody wants the message any longer, in monotonic time."""
@@ -472,39 +397,3 @@ def _most_qos(link: Neighbor, batch: Batch, wanted: int) -> int:
     # a retained message keeps its QoS: the far broker serves it to later subscribers with it
     most = link.config.qos if link.rules is None else link.most_qos(batch.topic) or 0
     return min(batch.qos, most)
-
-
-def _ruled(route: Targets, topic: str) -> Targets:
-    """What rules of the links, and what their neighbours have said of theirs, leave of a route; with ranks by
-    the classes of the links."""
-    if any(link.classes is not None for link, _, _ in route):
-        name = topic.encode()
-        route = tuple(
-            (link, qos, priority if link.classes is None else link.classes.rank(name, priority))
-            for link, qos, priority in route
-        )
-    if all(link.rules is None and link.scope is None for link, _, _ in route):
-        return route
-    most = [(link, link.most_qos(topic), qos, priority) for link, qos, priority in route]
-    for link, at_most, _, _ in most:
-        if at_most is None and link.rules is not None and link.rules.outgoing.find(topic.encode()) is None:
-            link.rules.outgoing.decide(topic.encode())
-    return tuple(
-        (link, min(qos, at_most), priority) for link, at_most, qos, priority in most if at_most is not None
-    )
-
-
-def decode_topic(topic: bytes) -> str:
-    """Bytes of a PUBLISH as a topic name.
-
-    Raises:
-        MalformedPacket: not UTF-8, U+0000, wildcard or empty (MQTT-1.5.4-1, -2, 3.3.2-2, 4.7.3-1).
-    """
-    try:
-        name = topic.decode()
-    except UnicodeDecodeError:
-        raise MalformedPacket("topic name is not UTF-8", clause="MQTT-1.5.4-1") from None
-    if not name:
-        raise MalformedPacket("topic name is empty", clause="MQTT-4.7.3-1")
-    validate_topic_name(name)
-    return name

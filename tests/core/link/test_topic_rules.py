@@ -57,7 +57,7 @@ def test_what_is_denied_is_neither_asked_for_nor_announced(world: World) -> None
 def test_each_side_enforces_its_own_rules(world: World) -> None:
     a, b = pair(world, "pf", [{"allow": ["a/#"]}])
     b.node.links.links["a"].scope = None  # as if it were of another mind
-    b.node.router.invalidate()
+    b.node.router.routes.invalidate()
     publish(world, b, "a/x", "b/x", "b/x")
     publish(world, b, "b/y", "a/y", "b/y", qos=1)
     publish(world, b, "b/z", "b/y", qos=2)

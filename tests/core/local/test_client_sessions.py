@@ -10,7 +10,7 @@ from ildm.config import Address
 from ildm.core.local import broker_session
 from ildm.core.local.client_session import MAX_CONNECT
 from ildm.core.tables import SESSIONS, SUBSCRIPTIONS
-from ildm.core.transfer.router import MAX_CACHED_TOPIC
+from ildm.core.transfer.routes import MAX_CACHED_TOPIC
 from ildm.mqtt import ConnAck, Connect, Disconnect, MalformedPacket, Property, Publish, Version, Will, decode
 from ildm.testing.virtual.client import MiniClient
 from ildm.testing.virtual.world import World
@@ -117,8 +117,8 @@ def test_routes_of_long_topics_are_not_remembered(world: World) -> None:
         client.send(Publish(topic=topic, payload=b"x"))
     world.run(1)
     assert b.broker.topics() == [short, long, long]
-    assert list(a.node.router.local) == [short.encode()]
-    assert list(b.node.router.cache_of(b.node.links.links["a"])) == [short.encode()]
+    assert list(a.node.router.routes.local) == [short.encode()]
+    assert list(b.node.router.routes.cache_of(b.node.links.links["a"])) == [short.encode()]
 
 
 # the end of connections -------------------------------------------------------------------------
