@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ildm.mqtt import MalformedPacket, decode_varint, encode_varint, frame_bounds
+from ildm.mqtt import MalformedPacket, Property, decode_varint, encode_varint, frame_bounds
+from ildm.mqtt.properties import property_at
 
 PUBLISH = 0x30
 """First byte of a PUBLISH with QoS 0 and neither DUP nor RETAIN."""
@@ -216,6 +217,18 @@ def runs_of(frames: bytes) -> list[tuple[bytes, int]]:
 def has_properties(frame: bytes) -> bool:
     """Whether a PUBLISH of MQTT 5 has any."""
     return frame[id_offset(frame) + (2 if frame[0] & QOS else 0)] > 0
+
+
+def expiry_place(frame: bytes) -> int:
+    """Where the message expiry interval of a PUBLISH of MQTT 5 lies, of four bytes; 0: it has none."""
+    place = id_offset(frame) + (2 if frame[0] & QOS else 0)
+    return property_at(frame, place, Property.MESSAGE_EXPIRY_INTERVAL) if frame[place] else 0
+
+
+def expiry_interval(frame: bytes) -> int | None:
+    """The message expiry interval of a PUBLISH of MQTT 5; None: it has none."""
+    place = expiry_place(frame)
+    return int.from_bytes(frame[place : place + 4]) if place else None
 
 
 def frames_topic(frame: bytes) -> bytes:

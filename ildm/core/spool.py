@@ -45,7 +45,8 @@ class Record(NamedTuple):
 
     ``frames``: so many PUBLISH packets of MQTT 5 and of QoS 1 or 2, whose packet identifiers count up from 1:
     the place of each in the record, plus one. Those of a batch have neither flags nor properties.
-    ``expires``: by :meth:`ildm.core.calendar.Calendar.date`.
+    ``expires``: by :meth:`ildm.core.calendar.Calendar.date`; of ``mixed`` frames the moment from which on
+    their expiry intervals count, of others the moment at which that of a single message ends.
     """
 
     frames: bytes

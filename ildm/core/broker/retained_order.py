@@ -44,7 +44,7 @@ class RetainedOrder:
             ordered.stamp = stamp
         self._last[ordered.topic] = ordered
         self.retained.contention.opened(ordered.topic, sender.index)
-        return Batch(batch.frames, 1, batch.size, batch.expires_at, ordered)
+        return Batch(batch.frames, 1, batch.size, batch.since, ordered)
 
     def read_back(self, sender: Sender, batch: Batch) -> Batch:
         """The same for one that has its stamp still, and may have come long ago; answers it without that."""

@@ -30,7 +30,15 @@ class Admitting:
         self.index = index
         self.rules = rules
 
-    def run(self, topic: bytes, frames: bytes, size: int, inbound: Inbound | None, origin: Origin) -> None:
+    def run(
+        self,
+        topic: bytes,
+        frames: bytes,
+        size: int,
+        inbound: Inbound | None,
+        origin: Origin,
+        expires: bool = False,
+    ) -> None:
         """Take a run of frames, or answer that it need not be sent again. Raises: MqttError, as the
         router."""
         count = len(frames) // size
@@ -48,16 +56,24 @@ class Admitting:
             frames = with_answer(Batch(frames, 1, size), self.rules.answer_local).frames
             size = len(frames)
         if inbound is None or way.qos:
-            self._arrived(way.topic, frames, size, inbound, origin)
+            self._arrived(way.topic, frames, size, inbound, origin, expires)
             return
         frames, size = frames_to_qos_0(frames, size)
         for first, number in self._new(origin, count):
-            self._arrived(way.topic, frames[first * size : (first + number) * size], size, None, UNKNOWN)
+            part = frames[first * size : (first + number) * size]
+            self._arrived(way.topic, part, size, None, UNKNOWN, expires)
 
     def _arrived(
-        self, topic: bytes, frames: bytes, size: int, inbound: Inbound | None, origin: Origin
+        self,
+        topic: bytes,
+        frames: bytes,
+        size: int,
+        inbound: Inbound | None,
+        origin: Origin,
+        expires: bool,
     ) -> None:
-        self.parts.router.run_arrived(self.link, topic, frames, size, self.index, inbound, origin)
+        router = self.parts.router
+        router.run_arrived(self.link, topic, frames, size, self.index, inbound, origin, expires)
 
     def message(self, packet: Publish, batch: Batch, inbound: Inbound | None, origin: Origin) -> Found | None:
         """A message that is new and was taken, as it is here; None: it was answered, and goes no further."""

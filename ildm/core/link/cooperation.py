@@ -36,7 +36,7 @@ from ildm.core.transfer.batch import single
 from ildm.core.transfer.message_ids import FROM
 from ildm.core.transfer.rerouting import REST, Rerouting
 from ildm.core.transfer.skipped import SKIPPED
-from ildm.mqtt import MalformedPacket, PacketType, Publish, Subscribe, Unsubscribe, Version, decode
+from ildm.mqtt import MalformedPacket, PacketType, Property, Publish, Subscribe, Unsubscribe, Version, decode
 
 if TYPE_CHECKING:
     from ildm.core.declared import Left
@@ -364,6 +364,7 @@ class Cooperation:
                 batch = single(packet, packet.qos, parts.router.expiry(packet))
                 if inbound is not None:
                     inbound.receipt.changed(before, batch)
-        batch.expires_at = parts.router.expiry(packet)
+        if Property.MESSAGE_EXPIRY_INTERVAL in packet.properties:
+            batch.since = parts.driver.now()
         parts.router.arrived(link, batch, session.index, inbound, origin, None, packet)
         parts.dispatch.arrived(Source.LINK, session, PacketType.PUBLISH, batch.frames)

@@ -454,9 +454,11 @@ class LinkSession(BaseSession):
             else:
                 self._packet(data[pos:end])
             return end
-        run = None
+        run, expires = None, False
         if parts.dispatch.takes_link_runs:
-            run = publish_run(data, pos, header_end, end, True) or self._alone(data[pos:end], end)
+            run = publish_run(data, pos, header_end, end, True)
+            if run is None:
+                run, expires = self._alone(data[pos:end], end)
         if run is None:
             self._packet(data[pos:end])
             return end
@@ -476,10 +478,10 @@ class LinkSession(BaseSession):
         if not link.state.takes:  # neither taken nor acknowledged
             parts.counters["link_blocked_messages"] += (run_end - pos) // size
         elif ids is None:
-            self._arrived(link, topic, data[pos:run_end], size, inbound, origin)
+            self._arrived(link, topic, data[pos:run_end], size, inbound, origin, expires)
         else:
             assert inbound is not None
-            self._again(link, topic, data[pos:run_end], size, ids, inbound, origin)
+            self._again(link, topic, data[pos:run_end], size, ids, inbound, origin, expires)
         return run_end
 
     def _arrived(
@@ -490,13 +492,14 @@ class LinkSession(BaseSession):
         size: int,
         inbound: Inbound | None,
         origin: Origin,
+        expires: bool,
     ) -> None:
-        """Take a run of frames."""
+        """Take a run of frames; ``expires``: it is one message, with an expiry interval."""
         if link.rules is None:
-            self.parts.router.run_arrived(link, topic, frames, size, self.index, inbound, origin)
+            self.parts.router.run_arrived(link, topic, frames, size, self.index, inbound, origin, expires)
         else:
             edge = Admitting(self.parts, link, self.index, link.rules)
-            edge.run(topic, frames, size, inbound, origin)
+            edge.run(topic, frames, size, inbound, origin, expires)
 
     def _again(
         self,
@@ -507,22 +510,26 @@ class LinkSession(BaseSession):
         ids: Sequence[int],
         inbound: Inbound,
         origin: Origin,
+        expires: bool,
     ) -> None:
         """Take what has not come before of a run that may have been sent before."""
         qos, dup = (frames[0] & QOS) >> 1, frames[0] & DUP != 0
         frames = without_dup(frames, size)
         for first, count in inbound.new_ones(ids, qos, dup):
             part = frames[first * size : (first + count) * size]
-            self._arrived(link, topic, part, size, inbound, origin.at(first))
+            self._arrived(link, topic, part, size, inbound, origin.at(first), expires)
 
-    def _alone(self, frame: bytes, end: int) -> Run | None:
-        """A message with properties as a run that ends at ``end``; None: it has to be looked at."""
+    def _alone(self, frame: bytes, end: int) -> tuple[Run | None, bool]:
+        """A message with properties as a run that ends at ``end``, and whether it expires; None: it has to be
+        looked at."""
         message = decode(frame, Version.V5)
         assert isinstance(message, Publish)
         if not may_join(message):
-            return None
-        know_properties(frame)
-        return end, len(frame), message.topic.encode(), id_offset(frame)
+            return None, False
+        expires = Property.MESSAGE_EXPIRY_INTERVAL in message.properties
+        if not expires:
+            know_properties(frame)
+        return (end, len(frame), message.topic.encode(), id_offset(frame)), expires
 
     def _acknowledged(self, data: bytes, pos: int, end: int, first: int) -> int:
         """PUBACK, PUBREC, PUBREL or PUBCOMP; returns where the next frame begins."""

@@ -13,6 +13,8 @@ from ildm.core.frames import (
     PUBLISH,
     PUBLISH_QOS_1,
     RETAIN,
+    expiry_interval,
+    expiry_place,
     frames_to_qos_0,
     frames_topic,
     has_properties,
@@ -50,31 +52,31 @@ class Ordered(ABC):
 class Batch:
     """PUBLISH frames of MQTT 5 with equal first bytes, without DUP.
 
-    Their properties go on as they are (:data:`CONSTANT`), but for the expiry interval of a single message.
+    Their properties go on as they are (:data:`CONSTANT`), but for the message expiry interval.
 
     Args:
         frames: one after the other.
         count: how many.
         size: bytes of each, where it is one, or all have one topic, one length and no properties; 0: they
             differ.
-        expires_at: monotonic time after which nobody wants the message, which has an expiry interval.
+        since: monotonic time from which on their expiry intervals count; None: none of them has one.
         ordered: of a retained message for the broker.
     """
 
-    __slots__ = ("_places", "_starts", "count", "expires_at", "frames", "ordered", "size")
+    __slots__ = ("_places", "_starts", "count", "frames", "ordered", "since", "size")
 
     def __init__(
         self,
         frames: bytes,
         count: int,
         size: int,
-        expires_at: float | None = None,
+        since: float | None = None,
         ordered: Ordered | None = None,
     ) -> None:
         self.frames = frames
         self.count = count
         self.size = size
-        self.expires_at = expires_at
+        self.since = since
         self.ordered = ordered
         self._starts: list[int] | None = None
         """Where each begins, and at last where all end; made when somebody asks."""
@@ -91,7 +93,7 @@ class Batch:
 
     def changed(self, frames: bytes, size: int) -> Batch:
         """The same messages in other frames."""
-        return Batch(frames, self.count, size, self.expires_at, self.ordered)
+        return Batch(frames, self.count, size, self.since, self.ordered)
 
     def settle(self, receipt: Receipt | None, first: int, count: int) -> None:
         """Messages of it have been disposed of, from the place ``first`` on."""
@@ -143,7 +145,7 @@ class Batch:
         if count == self.count:
             return self
         begin, end = self.start(first), self.start(first + count)
-        part = Batch(self.frames[begin:end], count, end - begin if count == 1 else self.size)
+        part = Batch(self.frames[begin:end], count, end - begin if count == 1 else self.size, self.since)
         if not part.size:
             part._starts = [start - begin for start in self._bounds()[first : first + count + 1]]
         return part
@@ -159,7 +161,7 @@ class Batch:
         """The same as batches of like frames."""
         if self.size:
             return [self]
-        return [Batch(frames, len(frames) // size, size) for frames, size in runs_of(self.frames)]
+        return [Batch(frames, len(frames) // size, size, self.since) for frames, size in runs_of(self.frames)]
 
     @property
     def largest(self) -> int:
@@ -180,9 +182,7 @@ class Batch:
         if self.size:
             frames, size = frames_to_qos_0(self.frames, self.size)
             return self.changed(frames, size)
-        return Batch(
-            b"".join([frames_to_qos_0(run.frames, run.size)[0] for run in self.runs()]), self.count, 0
-        )
+        return self.changed(b"".join([frames_to_qos_0(run.frames, run.size)[0] for run in self.runs()]), 0)
 
     def _beginning_with(self, first: int) -> bytes:
         """The frames with another first byte."""
@@ -281,20 +281,29 @@ class Batch:
         assert isinstance(message, Publish)
         return message
 
+    @property
+    def expires_at(self) -> float | None:
+        """Monotonic time after which nobody wants a single message; None: there is no such time."""
+        interval = None if self.since is None else expiry_interval(self.frames)
+        return None if self.since is None or interval is None else self.since + interval
+
     def left_at(self, now: float) -> Batch | None:
         """A single message with what is left of its expiry interval (MQTT-3.3.2-6); None: nothing is."""
-        expires_at = self.expires_at
-        if expires_at is None:
+        place = 0 if self.since is None else expiry_place(self.frames)
+        if self.since is None or not place:
             return self
-        if expires_at <= now:
+        frame = self.frames
+        waited = math.floor(now - self.since)
+        left = int.from_bytes(frame[place : place + 4]) - waited
+        if left <= 0:
             return None
-        left = max(1, math.ceil(expires_at - now))
-        message = self.message
-        if message.properties.get(Property.MESSAGE_EXPIRY_INTERVAL) == left:
+        if not waited:
             return self
-        message.properties[Property.MESSAGE_EXPIRY_INTERVAL] = left
-        frame = message.encode(Version.V5)
-        return self.changed(frame, len(frame))
+        return self.changed(frame[:place] + left.to_bytes(4) + frame[place + 4 :], self.size)
+
+    def has_aged(self, now: float) -> bool:
+        """Whether expiry intervals are no longer what the frames say."""
+        return self.since is not None and now >= self.since + 1
 
 
 CONSTANT = frozenset(
@@ -309,9 +318,17 @@ CONSTANT = frozenset(
 """Properties of a PUBLISH that no node changes, but for the name of a response topic on a link with rules."""
 
 
+JOINING = CONSTANT | {Property.MESSAGE_EXPIRY_INTERVAL}
+"""Properties of a PUBLISH that may be part of a batch."""
+
+
 def may_join(message: Publish) -> bool:
-    """Whether a message goes on as it is, and so may be part of a batch."""
-    return not message.retain and (not message.properties or CONSTANT.issuperset(message.properties))
+    """Whether a message may be part of a batch."""
+    properties = message.properties
+    return not message.retain and (
+        not properties
+        or (JOINING.issuperset(properties) and properties.get(Property.MESSAGE_EXPIRY_INTERVAL) != 0)
+    )
 
 
 def single(message: Publish, qos: int, expires_at: float | None = None) -> Batch:
@@ -320,9 +337,13 @@ def single(message: Publish, qos: int, expires_at: float | None = None) -> Batch
     Raises:
         EncodeError: it cannot be sent to anybody.
     """
-    properties = message.properties
-    if expires_at is not None and Property.MESSAGE_EXPIRY_INTERVAL not in properties:
-        properties = {**properties, Property.MESSAGE_EXPIRY_INTERVAL: 1}  # set as it is sent
+    properties, since = message.properties, expires_at
+    if expires_at is not None:
+        interval = properties.get(Property.MESSAGE_EXPIRY_INTERVAL)
+        if interval is None:
+            interval = 1  # set as it is sent
+            properties = {**properties, Property.MESSAGE_EXPIRY_INTERVAL: interval}
+        since = expires_at - int(interval)
     frame = Publish(
         topic=message.topic,
         payload=message.payload,
@@ -331,7 +352,7 @@ def single(message: Publish, qos: int, expires_at: float | None = None) -> Batch
         packet_id=(message.packet_id or 1) if qos else None,
         properties=properties,
     ).encode(Version.V5)
-    return Batch(frame, 1, len(frame), expires_at)
+    return Batch(frame, 1, len(frame), since)
 
 
 def with_answer(batch: Batch, rename: Callable[[str], str]) -> Batch:

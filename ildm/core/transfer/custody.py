@@ -260,9 +260,11 @@ class Custody:
         if identity is None:
             identity = self.number(count)
         batch = batch.numbered(1)
-        expires_at, expires = batch.expires_at, NEVER
-        if expires_at is not None:
-            expires = self.calendar.date() + expires_at - self.driver.now()
+        expires = NEVER
+        if batch.since is not None:
+            moment = batch.expires_at if batch.size else batch.since
+            if moment is not None:
+                expires = self.calendar.date() + moment - self.driver.now()
         record = made(Record, (batch.frames, count, identity, turn, expires, reroute_id, not batch.size))
         lsn, held = self._append(record, destinations)
         for sender, qos, priority in held:

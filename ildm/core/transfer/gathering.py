@@ -38,6 +38,7 @@ class Gathering:
         "_qos",
         "_route",
         "_router",
+        "_since",
         "_size",
     )
 
@@ -50,6 +51,7 @@ class Gathering:
         self._neighbor: Neighbor | None = None
         self._inbound: Inbound | None = None
         self._origin = UNKNOWN
+        self._since: float | None = None
 
     def add(
         self,
@@ -62,6 +64,7 @@ class Gathering:
         neighbor: Neighbor | None = None,
         inbound: Inbound | None = None,
         origin: Origin = UNKNOWN,
+        since: float | None = None,
     ) -> None:
         """Take ``count`` frames, of one topic and ``size`` bytes each, as those of a :class:`Batch`.
 
@@ -82,12 +85,14 @@ class Gathering:
                 self._count += count
                 self._bytes += len(frames)
                 self._size = 0
+                if since is not None:
+                    self._since = since  # all have come in one chunk
                 return
             self.send()
         self._frames.append(frames)
         self._count, self._bytes, self._size, self._index = count, len(frames), size, index
         self._route, self._holder, self._neighbor, self._qos = route, holder, neighbor, qos
-        self._inbound, self._origin = inbound, origin
+        self._inbound, self._origin, self._since = inbound, origin, since
 
     def _goes_on(self, origin: Origin) -> bool:
         """Whether messages are the next ones after those gathered, by who they are."""
@@ -107,7 +112,7 @@ class Gathering:
         route, holder, neighbor, inbound = self._route, self._holder, self._neighbor, self._inbound
         self._holder = self._neighbor = self._inbound = None
         frames = gathered[0] if len(gathered) == 1 else b"".join(gathered)
-        batch = Batch(frames, self._count, self._size)
+        batch = Batch(frames, self._count, self._size, self._since)
         if neighbor is not None:
             self._router.arrived(neighbor, batch, self._index, inbound, self._origin, route)
         elif route:

@@ -84,19 +84,20 @@ class Router:
         count: int,
         index: int,
         source: Holdable | None,
+        since: float | None = None,
     ) -> None:
         """Transfer ``count`` frames of a local client, as those of a :class:`Batch`.
 
         They have one topic and ``size`` bytes each, and may wait for others of the same chunk until
-        :meth:`send_gathered`.
+        :meth:`send_gathered`. ``since``: it is one message, whose expiry interval counts from then on.
         """
         if self.recorder is not None:
             self.recorder.run("received", LOCAL, frames, size)
         elif not self.by_message:
-            self._gathering.add(route, frames, size, count, index, source)
+            self._gathering.add(route, frames, size, count, index, source, since=since)
             return
         self._gathering.send()
-        self.forward(route, Batch(frames, count, size), index, source)
+        self.forward(route, Batch(frames, count, size, since), index, source)
 
     def send_gathered(self) -> None:
         """A chunk has ended, from a client or from a neighbour."""
@@ -166,15 +167,17 @@ class Router:
         index: int,
         inbound: Inbound | None,
         origin: Origin = UNKNOWN,
+        expires: bool = False,
     ) -> None:
         """Take like frames from a neighbour: into the local broker, and onward; they may wait for others of
         the same chunk until :meth:`send_gathered`. ``inbound`` is that of QoS 1 and 2, ``origin`` what the
-        neighbour has said of who they are.
+        neighbour has said of who they are. ``expires``: it is one message, with an expiry interval.
 
         Raises:
             MqttError: no topic name, or more than the neighbour's credit; nothing is taken then.
         """
         count = len(frames) // size
+        since = self.driver.now() if expires else None
         route = self.routes.cache_of(source).get(topic)
         if origin.reroute_id is not None and self.custody is not None and self.dispatch.reroutes:
             route = self.routes.reroute(topic, False, source)
@@ -183,10 +186,10 @@ class Router:
         if self.recorder is not None:
             self.recorder.run("received", source.node_id, frames, size)
         elif not self.by_message:
-            self._gathering.add(route, frames, size, count, index, None, source, inbound, origin)
+            self._gathering.add(route, frames, size, count, index, None, source, inbound, origin, since)
             return
         self._gathering.send()
-        self.arrived(source, Batch(frames, count, size), index, inbound, origin, route)
+        self.arrived(source, Batch(frames, count, size, since), index, inbound, origin, route)
 
     def arrived(
         self,
@@ -315,7 +318,7 @@ class Router:
             if batch is None:
                 return
             if joins:
-                self.gather(route, batch.frames, batch.size, 1, index, holder)
+                self.gather(route, batch.frames, batch.size, 1, index, holder, batch.since)
             else:
                 self.forward(route, batch, index, holder, turn)
         elif not message.topic.startswith("$"):
@@ -376,7 +379,7 @@ class Router:
             here = single(merged, batch.qos, self.expiry(merged))
         self.counters["transferred_in"] += 1
         if custody is not None and batch.qos:
-            batch.expires_at = here.expires_at
+            batch.since = here.since
             custody.take_batch(batch, [self.injector.destination(0, batch.qos, 1)], 0, identity)
         else:
             self.injector.send_batch(here, 0, None)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from ildm.core.frames import expiry_interval
 from ildm.core.spool import NEVER, Consumer, Delivery, Stored, Waiting
 from ildm.core.transfer.batch import Batch, batch_of
 from ildm.core.transfer.classes import LinkClasses, priority_of
@@ -153,7 +154,8 @@ class SpooledQueue:
             batch = batch_of(frames, count) if record.mixed else Batch(frames, count, len(frames) // count)
             batch.verify()
             if record.expires != NEVER:
-                batch.expires_at = self.custody.monotonic(record.expires)
+                interval = 0 if record.mixed else expiry_interval(frames) or 0
+                batch.since = self.custody.monotonic(record.expires) - interval
             batch = self.made(batch.at_qos(stored.qos))
         except MqttError as error:
             self.custody.unreadable(consumer, stored, error)

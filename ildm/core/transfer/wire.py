@@ -245,6 +245,7 @@ class Wire(Gated):
         if batch.size:
             return [batch]
         as_is = self.rules is None and self.watch is None and self.version is Version.V5
+        as_is = as_is and not (batch.since is not None and batch.has_aged(self.driver.now()))
         fits = len(batch.frames) <= self.max_packet_size or batch.largest <= self.max_packet_size
         return [batch] if as_is and fits else batch.runs()
 
@@ -281,7 +282,7 @@ class Wire(Gated):
     def _current(self, piece: Batch) -> Batch | None:
         """A single message as it is now; None: it was dropped, and counted."""
         passing = piece
-        if piece.expires_at is not None:
+        if piece.since is not None:
             left = piece.left_at(self.driver.now())
             if left is None:
                 self.drop(1, "expired")

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ildm.core.counters import Counters
-from ildm.core.spool import Identity, Record, Waiting
+from ildm.core.frames import expiry_interval
+from ildm.core.spool import NEVER, Identity, Record, Waiting
 from ildm.regular import open_regular
 from ildm.state.spool.disk import File, OsFile
 from ildm.state.spool.fate import Fate
 from ildm.state.spool.readers import read_past
-from ildm.state.spool.records import HEADERS, DamageError, Kind, decode_record, decode_targets
+from ildm.state.spool.records import HEADERS, DamageError, Kind, RecordHead, decode_record, decode_targets
 from ildm.state.spool.recovery import Recovery
 from ildm.state.spool.segments import Segment
 from ildm.state.spool.walk import walk
@@ -100,10 +101,18 @@ def _of_segment(
         yield (
             head.lsn,
             [
-                Found(head.lsn, place, head.written, ways[place], single.frames, identity, head.expires)
+                Found(head.lsn, place, head.written, ways[place], single.frames, identity, _end(head, single))
                 for place, single in singles
             ],
         )
+
+
+def _end(head: RecordHead, single: Record) -> float:
+    """When a message of a record expires."""
+    if not head.mixed or head.expires == NEVER:
+        return head.expires
+    interval = expiry_interval(single.frames)
+    return NEVER if interval is None else head.expires + interval
 
 
 def waiting(directory: Path) -> dict[str, Waiting]:

@@ -8,7 +8,7 @@ import pytest
 
 from ildm.config import Address
 from ildm.core.broker.injection_session import AT_ONCE
-from ildm.mqtt import MalformedPacket, Property, Publish, PubRel, Version
+from ildm.mqtt import MalformedPacket, Publish, PubRel, Version
 from ildm.testing.virtual.world import World
 from tests.support.publishing import publish
 from tests.support.senders import inject
@@ -342,10 +342,10 @@ def test_a_message_that_a_neighbour_cannot_bear_does_not_end_the_link_for_ever(w
         arrived(session, link, message, *args)
 
     cooperation.message_arrived = judge  # type: ignore[method-assign]
-    expiry = {Property.MESSAGE_EXPIRY_INTERVAL: 3600}
+    b.node.dispatch.takes_link_runs = False  # each message is judged
     publisher = a.client("p", version=Version.V5)
     for i, topic in enumerate([*topics[:10], "poison", *topics[10:]]):
-        publisher.send(Publish(topic=topic, payload=b"x", qos=1, packet_id=i + 1, properties=expiry))
+        publisher.send(Publish(topic=topic, payload=b"x", qos=1, packet_id=i + 1))
     world.run(120)
     assert list(dict.fromkeys(b.broker.topics())) == topics
     assert a.node.counters["link_dropped_poison"] == 1

@@ -22,6 +22,8 @@ COUNT = 40
 
 USERS: Properties = {Property.CONTENT_TYPE: "text/plain", Property.USER_PROPERTY: [("a", "b")]}
 
+EXPIRING: Properties = {**USERS, Property.MESSAGE_EXPIRY_INTERVAL: 3600}
+
 
 chunk = partial(mixed.chunk, 0, COUNT)
 
@@ -51,6 +53,8 @@ KINDS = [
     (Version.V5, 1, USERS),
     (Version.V311, 2, None),
     (Version.V5, 2, USERS),
+    (Version.V5, 1, EXPIRING),
+    (Version.V5, 2, EXPIRING),
 ]
 
 
@@ -151,6 +155,36 @@ def test_what_waits_for_a_neighbour_outlives_the_node() -> None:
     b.start(("a",))
     world.run(60)
     assert sorted(injected(b)) == sorted(payloads)
+
+
+@pytest.mark.parametrize("expiry", [15, 3600])
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("outlives", [False, True])
+def test_of_a_chunk_that_waits_each_message_expires_on_its_own(expiry: int, qos: int, outlives: bool) -> None:
+    world, (a, b) = sites("ab")
+    wants(world, b, "m/#", qos=2)
+    b.kill()
+    b.spool = spool(b).next_life()
+    world.run(1)
+    client = a.client("p", version=Version.V5)
+    data, payloads = chunk(["m"], Version.V5, qos, {Property.MESSAGE_EXPIRY_INTERVAL: expiry})
+    before = spool(a).last
+    client.transport.write(data)
+    world.run(20)
+    assert spool(a).last == before + 1
+    if outlives:
+        reborn(a, "b")
+    b.start(("a",))
+    world.run(20)
+    came = [packet for name, packet in b.broker.published if name.startswith("ildm-")]
+    lasting = expiry > 100
+    assert sorted(packet.payload for packet in came) == (payloads if lasting else payloads[::2])
+    assert a.node.counters["link_dropped_expired"] == (0 if lasting else COUNT // 2)
+    left = {packet.properties[Property.MESSAGE_EXPIRY_INTERVAL] for packet in came if packet.properties}
+    assert len(left) == lasting
+    assert all(expiry - 40 < each <= expiry - 20 for each in left)
+    assert spool(a).bytes == 0
+    assert a.node.links.idle
 
 
 def test_one_topic_under_another_name_divides_a_chunk() -> None:
