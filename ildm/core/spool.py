@@ -132,8 +132,9 @@ class Consumer(Protocol):
     def free(self, lsn: int, first: int, count: int) -> None:
         """Messages in hand are done with, for this consumer; nothing where they were retired meanwhile."""
 
-    def note(self, lsn: int, place: int, value: int) -> None:
-        """Remember a number beside a message in hand, for :attr:`Stored.note`, until it is freed."""
+    def note(self, lsn: int, place: int, value: int, count: int = 1) -> None:
+        """Remember a number beside a message in hand, for :attr:`Stored.note`, until it is freed; beside
+        ``count`` messages from that place on, numbers that count up."""
 
     def noted(self) -> list[int]:
         """All numbers beside what earlier incarnations have left; to be asked at the start."""

@@ -78,13 +78,16 @@ class MemoryConsumer:
         if not self.shares[lsn].open:
             del self.shares[lsn], self.in_hand[lsn]
 
-    def note(self, lsn: int, place: int, value: int) -> None:
+    def note(self, lsn: int, place: int, value: int, count: int = 1) -> None:
         if lsn not in self.shares:
             return  # retired meanwhile
-        assert place in self.in_hand[lsn]
-        self.notes[lsn, place] = value
+        for i in range(count):
+            assert place + i in self.in_hand[lsn]
+            self.notes[lsn, place + i] = value + i
         self.spool.last += 1
-        self.spool.log.append((self.spool.last, lambda later: later.note_again(self.name, lsn, place, value)))
+        self.spool.log.append(
+            (self.spool.last, lambda later: later.note_again(self.name, lsn, place, value, count))
+        )
 
     def retire(self) -> Waiting:
         waiting = self.waiting
@@ -191,11 +194,12 @@ class MemorySpool:
     def identities(self) -> Iterator[tuple[Identity, int]]:
         return ((identity, count) for _, identity, count in self._identities)
 
-    def note_again(self, consumer: str, lsn: int, place: int, value: int) -> None:
+    def note_again(self, consumer: str, lsn: int, place: int, value: int, count: int) -> None:
         """Take over a note of an earlier life, unless what it was beside has been freed."""
         share = self.consumer(consumer).shares.get(lsn)
-        if share is not None and place in share.open:
-            self.consumer(consumer).notes[lsn, place] = value
+        for i in range(count):
+            if share is not None and place + i in share.open:
+                self.consumer(consumer).notes[lsn, place + i] = value + i
 
     def next_life(self) -> MemorySpool:
         """What the node finds after it was killed now: all that is durable, and what was freed is."""

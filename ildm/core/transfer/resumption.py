@@ -171,19 +171,16 @@ class Resumption:
         if self._custody is None:
             return
         if self._noting and isinstance(receipt, Share):
-            for i in range(count):
-                receipt.noted(place_id + i, packet_id + i)
+            receipt.noted(place_id, packet_id, count)
         self.guard(receipt)
 
     def note_released(self, packet_ids: Iterable[int]) -> None:
         """PUBRELs were written, in one go."""
         if not self._noting or self._custody is None:
             return
-        for packet_id in packet_ids:
-            item = self._window.get(packet_id)
-            share = None if item is None else item.receipt
-            if item is not None and isinstance(share, Share):
-                share.noted(item.place_id(packet_id), packet_id | RELEASED)
+        for item, packet_id, count in self._window.stretches_of(packet_ids):
+            if isinstance(item.receipt, Share):
+                item.receipt.noted(item.place_id(packet_id), packet_id | RELEASED, count)
         self._wire.guard()
 
     def guard(self, receipt: Receipt | None) -> None:

@@ -71,9 +71,9 @@ class Share(Receipt):
         for first, count in done or ():
             self._done(first, count)
 
-    def noted(self, packet_id: int, value: int) -> None:
-        """Keep a number beside a message."""
-        self.consumer.note(self.lsn, packet_id - 1, value)
+    def noted(self, packet_id: int, value: int, count: int) -> None:
+        """Keep a number beside each of ``count`` messages; the numbers count up."""
+        self.consumer.note(self.lsn, packet_id - 1, value, count)
 
 
 class DeferredAck:

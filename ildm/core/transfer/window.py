@@ -241,6 +241,24 @@ class Window:
                 found += [(item, first_id, count, released) for first_id, count in consecutive(list(part))]
         return found
 
+    def stretches_of(self, packet_ids: Iterable[int]) -> list[tuple[Inflight, int, int]]:
+        """Of these messages those under way: consecutive ones of a batch, the first identifier, and their
+        number."""
+        found: list[tuple[Inflight, int, int]] = []
+        batch: Inflight | None = None
+        first = end = 0
+        for packet_id in packet_ids:
+            item = self._items.get(packet_id)
+            if batch is not None and item is batch and packet_id == end:
+                end += 1
+                continue
+            if batch is not None:
+                found.append((batch, first, end - first))
+            batch, first, end = item, packet_id, packet_id + 1
+        if batch is not None:
+            found.append((batch, first, end - first))
+        return found
+
     def entries(self) -> list[Entry]:
         """What is under way and was not released, in order; it stays in the window."""
         return [

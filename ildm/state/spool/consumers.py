@@ -18,7 +18,6 @@ from ildm.state.spool.records import (
     Free,
     Kept,
     Kind,
-    Note,
     Range,
     RecordHead,
     decode_record,
@@ -66,7 +65,8 @@ class Owner(ABC):
         """It has done with something, for the first time since the last batch."""
 
     @abstractmethod
-    def put_note(self, note: Note) -> None: ...
+    def put_note(self, consumer: int, of: int, place: int, value: int, count: int) -> None:
+        """Write numbers beside messages of a record; see :class:`~ildm.state.spool.records.Note`."""
 
     @abstractmethod
     def changed(self, consumer: FileConsumer) -> None:
@@ -253,6 +253,7 @@ class FileConsumer(Receiver):
         if not self._done:
             self._spool.freed(self)
         self._done.append((lsn, first, count))
+        end = first + count
         if count != hand.left or count != hand.messages:
             places = ((1 << count) - 1) << first
             count = (places & ~hand.freed).bit_count()
@@ -266,7 +267,8 @@ class FileConsumer(Receiver):
             if not self.hands:
                 self._ordered = True
         elif hand.notes:
-            hand.notes = {place: value for place, value in hand.notes.items() if not hand.freed >> place & 1}
+            for place in range(first, end):
+                hand.notes.pop(place, None)
         self._loses(hand.segment, count, size)
 
     def _loses(self, segment: Segment, messages: int, size: int) -> None:
@@ -275,14 +277,14 @@ class FileConsumer(Receiver):
         if segment.loses(self, messages, size):
             self._spool.emptied = True
 
-    def note(self, lsn: int, place: int, value: int) -> None:
+    def note(self, lsn: int, place: int, value: int, count: int = 1) -> None:
         hand = self.hands.get(lsn)
         if hand is None:
             return  # the consumer was retired
         if hand.notes is None:
             hand.notes = {}
-        hand.notes[place] = value
-        self._spool.put_note(Note(0, self.number, lsn, place, value))
+        hand.notes.update(zip(range(place, place + count), range(value, value + count), strict=True))
+        self._spool.put_note(self.number, lsn, place, value, count)
 
     def retire(self) -> Waiting:
         waiting = self.waiting

@@ -242,7 +242,8 @@ _U64 = struct.Struct("<Q")
 _NAME = struct.Struct("<I")
 _FREE = struct.Struct("<IQI")
 _RANGE = struct.Struct("<QII")
-_NOTE = struct.Struct("<QIQIq")
+_NOTE_1 = struct.Struct("<QIQIq")
+_NOTE = struct.Struct("<QIQIqI")
 _CHECKPOINT = struct.Struct("<QIII")
 _SEGMENT = struct.Struct("<QQQ")
 _CONSUMER = struct.Struct("<IQIII")
@@ -306,7 +307,10 @@ class Note(NamedTuple):
     of: int
     """LSN of the record."""
     place: int
+    """Of the first message."""
     value: int
+    """Beside the first; those of the others count up from it."""
+    messages: int = 1
 
 
 def encode_note(note: Note) -> bytes:
@@ -314,9 +318,15 @@ def encode_note(note: Note) -> bytes:
 
 
 def decode_note(entry: bytes) -> Note:
-    note = Note(*Body(entry).take(_NOTE))
+    body = Body(entry)
+    if len(entry) == SMALLEST + _NOTE_1.size:  # of earlier versions
+        note = Note(*body.take(_NOTE_1))
+    else:
+        note = Note(*body.take(_NOTE))
     if max(note.lsn, note.of) > HIGHEST:
         raise DamageError("an LSN beyond all")
+    if note.place + note.messages > MOST:
+        raise DamageError("places no record has")
     return note
 
 

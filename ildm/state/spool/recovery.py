@@ -737,7 +737,9 @@ class _Scan:
                 note = decode_note(entry)
                 self._saw(note.lsn)
                 self._heard(note.of)
-                self.notes.setdefault(note.consumer, {})[note.of, note.place] = note.value
+                notes = self.notes.setdefault(note.consumer, {})
+                for i in range(note.messages):
+                    notes[note.of, note.place + i] = note.value + i
             case Kind.CONSUMER:
                 kept = decode_kept(entry)
                 self._heard(kept.cursor - 1)

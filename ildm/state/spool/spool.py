@@ -353,11 +353,11 @@ class FileSpool(Owner):
         self._dirty[consumer] = None
         self.segments.wake()
 
-    def put_note(self, note: Note) -> None:
+    def put_note(self, consumer: int, of: int, place: int, value: int, count: int) -> None:
         segment = self.segments.room()
         self.last += 1
         segment.last = self.last
-        segment.put(encode_note(note._replace(lsn=self.last)))
+        segment.put(encode_note(Note(self.last, consumer, of, place, value, count)))
 
     def changed(self, consumer: FileConsumer) -> None:
         self._dirty.pop(consumer, None)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 
+from ildm.state.spool.records import MARK, MOST, DamageError, Kind, Note, decode_note, encode_note
 from ildm.state.spool.segments import COPIED
 from tests.state.spool.lives import Lives, Settings, numbers, read_all, record, to
 
@@ -42,3 +45,13 @@ def test_records_of_all_sizes_are_found_again(size: int) -> None:
         lives.spool.append(each, to("a"))
     lives.spool.commit()
     assert [stored.record for stored in read_all(lives.kill(), "a")] == made
+
+
+def test_a_note_of_earlier_versions_is_beside_one_message() -> None:
+    former = bytes((MARK, Kind.NOTE)) + struct.pack("<QIQIq", 9, 2, 7, 3, 70_001)
+    assert decode_note(former) == Note(9, 2, 7, 3, 70_001, 1)
+    note = Note(9, 2, 7, 3, 70_001, 40)
+    assert decode_note(encode_note(note)) == note
+    for damaged in (former[:-1], encode_note(note)[:-1], encode_note(note._replace(messages=MOST))):
+        with pytest.raises(DamageError):
+            decode_note(damaged)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ildm.core.spool import Identity, Waiting
+from ildm.core.spool import Identity, Record, Waiting
+from ildm.mqtt import Property, Publish, Version
 from ildm.net.spool_view import message_row
 from ildm.state.spool.inspect import read_waiting, waiting
 from tests.state.spool.lives import SIZES, Settings, mixed, record, single, to
@@ -92,3 +93,22 @@ def test_of_messages_of_several_topics_each_is_listed_on_its_own(
         (f"t/{place}", 1 + place, SIZES[place]) for place in left
     ]
     assert waiting(tmp_path / "spool").get("a", Waiting(0, 0, None)).messages == len(left)
+
+
+def test_of_messages_of_several_topics_each_has_its_own_end(tmp_path: Path) -> None:
+    intervals = (60, None, 3600)
+    frames = [
+        Publish(
+            topic=f"t/{place}",
+            qos=1,
+            packet_id=place + 1,
+            properties={} if interval is None else {Property.MESSAGE_EXPIRY_INTERVAL: interval},
+        ).encode(Version.V5)
+        for place, interval in enumerate(intervals)
+    ]
+    spool = open_real(tmp_path / "spool")
+    given = Record(b"".join(frames), len(frames), Identity("here", 1), expires=1000.0, mixed=True)
+    spool.append(given, to("a"))
+    spool.commit()
+    rows = [message_row(one) for one in read_waiting(tmp_path / "spool", ["a"], 0, 1)]
+    assert [row["expires_at"] for row in rows] == [1060.0, None, 4600.0]

@@ -113,8 +113,11 @@ class Model:
         if held:
             lsn, entry = self.random.choice(held[:5])
             place = min(entry.left)
-            self.spool.consumer(name).note(lsn, place, value)
-            entry.notes[place] = value
+            most = next(i for i in range(1, entry.messages + 1) if place + i not in entry.left)
+            count = self.random.randint(1, most)
+            self.spool.consumer(name).note(lsn, place, value, count)
+            for i in range(count):
+                entry.notes[place + i] = value + i
 
     def discard(self) -> None:
         name, size = self.random.choice(NAMES), self.random.randint(1, 400)
