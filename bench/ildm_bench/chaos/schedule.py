@@ -132,6 +132,12 @@ class Setting:
     discover: bool = False
     """Nodes are not told whom to dial, but find them by DNS, in virtual time."""
 
+    @property
+    def slowest(self) -> float:
+        """Bytes a second that go from one site to another at least; 0: any number."""
+        rate = self.options.get("link", {}).get("rate", {})
+        return min((each for each in (self.line, rate.get("out"), rate.get("in")) if each), default=0)
+
 
 @dataclass(frozen=True, slots=True)
 class Client:

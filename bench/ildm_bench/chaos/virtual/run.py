@@ -39,8 +39,8 @@ MISUNDERSTOOD = ("link_malformed", "link_unknown_control", "link_internal_errors
 LONGER = 3
 """Times the limit more, as long as messages are on their way: over a slow link one by one may be allowed."""
 ROUNDS = 4
-"""So often a thin line may have to carry all that is published: more than once after faults, and when delays
-change the tree."""
+"""So often a thin line, or a link with a rate, may have to carry all that is published: more than once after
+faults, and when delays change the tree."""
 MENDED = frozenset({"lost", "retained", "stale"})
 """Invariants that may come to hold later; what else was found stays so."""
 
@@ -127,10 +127,10 @@ class Warm:
             world.call_at(begin + operation.at, clients[operation.client].do, operation)
         for fault in schedule.faults:
             nemesis.plan(fault, begin)
-        if self.setting.line:
+        if self.setting.slowest:
             published = [each for each in schedule.operations if each.do == "publish"]
             size = sum(size for each in published for _, size in each.messages())
-            self.longest += ROUNDS * size / self.setting.line
+            self.longest += ROUNDS * size / self.setting.slowest
         about = self._about(schedule, run)
         verdict, trouble = Verdict([], 0), ""
         try:
@@ -183,7 +183,7 @@ class Warm:
         while True:
             world.run(STEP)
             quiet = recorder.clock() - recorder.last_stir >= QUIET
-            late = world.time >= end and (self._idle() or world.time >= end + self.longest)
+            late = world.time >= end and ((quiet and self._idle()) or world.time >= end + self.longest)
             if late or (quiet and all(client.settled for client in clients.values())):
                 retained = self._retained(recorder)
                 known = history.length, [event._replace(t=0.0) for event in retained]
@@ -212,9 +212,11 @@ class Warm:
         raise AssertionError(f"nodes differ about the tree: {seen}")
 
     def _idle(self) -> bool:
-        """Whether no message waits for a link or is under way there."""
+        """Whether no message waits for a link or a broker, or is under way there."""
         nodes = [site.node for site in self.sites.values()]
-        return all(link.idle for node in nodes for link in node.links.links.values())
+        return all(
+            node.injector.idle and all(link.idle for link in node.links.links.values()) for node in nodes
+        )
 
     def _about(self, schedule: Schedule, run: str) -> Run:
         setting = self.setting
