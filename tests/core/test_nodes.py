@@ -585,6 +585,24 @@ def test_drain_moves_clients_off_without_wills_and_flushes(world: World, algorit
     assert refused.closed
 
 
+def test_drain_sends_the_will_of_a_client_that_has_ended_without_disconnect(
+    world: World, algorithm: str
+) -> None:
+    """Its broker stands still and will publish it, too, once it sees the end."""
+    a, b = row(world, "ab", algorithm)
+    b.subscriber("will", "s")
+    client = a.client(connect=will())
+    a.broker.reads = False
+    client.transport.write_eof()
+    world.run(0.1)
+    assert len(a.node.sessions) == 1
+    done: list[bool] = []
+    a.node.drain(lambda: done.append(True))
+    world.run(20)
+    assert done == [True]
+    assert b.broker.topics() == ["will"]
+
+
 def test_garbage_on_the_link_port_hurts_nobody(world: World) -> None:
     a, _ = row(world, "ab", "sf")
     for data in (

@@ -448,14 +448,15 @@ class ClientSession(BaseSession):
         self._end(ReasonCode.ADMINISTRATIVE_ACTION)
 
     def move_off(self) -> None:
-        """End the connection in an orderly way, without its will (drain)."""
+        """End the connection in an orderly way, without its will (drain). A client that has ended its side
+        without DISCONNECT has left its will: the broker was told, or will be."""
         relaying = self.state is RELAYING
         if self.wire.amid_packet or (relaying and self.relay.awaits_decision):
             # a DISCONNECT now would become part of the packet, or be sent before one that has come before it
             self.relay.moving_off = True
             return
         self.relay.stop_waiting()
-        if relaying:
+        if relaying and not self.wire.ended:
             self.relay.clean = True
             if not self.relay.said_goodbye:
                 self.wire.to_broker(Disconnect().encode(self.version))
