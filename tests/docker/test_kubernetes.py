@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
 import pytest
 import yaml
 
@@ -40,6 +41,14 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
     file = tmp_path / "node.yaml"
     file.write_text(parts()["ConfigMap", "ildm"]["data"]["node.yaml"])
     return load_config(file)
+
+
+def test_each_part_is_as_the_schema_of_kubernetes_wants_it() -> None:
+    for part in parts().values():
+        kubernetes_validate.validate(part, kubernetes_validate.latest_version(), strict=True)
+    misspelt = {**parts()["Service", "ildm"], "specs": {}}
+    with pytest.raises(kubernetes_validate.ValidationError, match="specs"):
+        kubernetes_validate.validate(misspelt, kubernetes_validate.latest_version(), strict=True)
 
 
 def test_the_node_can_use_its_configuration(config: Config) -> None:
