@@ -8,7 +8,6 @@ starts, is a warning.
 from __future__ import annotations
 
 import errno
-import fcntl
 import importlib.util
 import os
 import socket
@@ -23,6 +22,7 @@ from ildm.core.transfer.rules import remaps
 from ildm.hosts import Hosts
 from ildm.net.dashboard.token import read_token
 from ildm.net.transport import NodeTls, uses_tls
+from ildm.state.lock import is_locked
 from ildm.state.spool.disk import unfit
 from ildm.text import reason
 from ildm.unix_socket import PATH_LIMIT
@@ -341,7 +341,7 @@ def _state_directory(path: Path) -> tuple[list[Finding], bool]:
         if path.is_dir():
             if not os.access(path, os.W_OK | os.X_OK):
                 return fatal(f"{path} cannot be written")
-            return list(_open_to_others(path)), _locked(path / "lock")
+            return list(_open_to_others(path)), is_locked(path)
         above = next(parent for parent in (path, *path.absolute().parents) if os.path.lexists(parent))
         if not above.is_dir():
             return fatal(f"{above} is no directory")
@@ -376,20 +376,6 @@ def _spool(config: Config) -> Iterator[Finding]:
             "full before the spool is",
             False,
         )
-
-
-def _locked(path: Path) -> bool:
-    try:
-        lock = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(lock)
-    return False
 
 
 def _admin_socket(config: Config) -> Iterator[Finding]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import math
-import os
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -17,9 +15,9 @@ from ildm.core.counters import Counters
 from ildm.core.tables import META, Key, Row, Table
 from ildm.state.database import Database
 from ildm.state.journal import PASSED, Journal, RowJournal, decode
+from ildm.state.lock import DirectoryLock
 from ildm.state.opening import Log, open_database, open_for_writing
 from ildm.state.writer import Writer
-from ildm.text import reason
 
 FLUSH_DELAY = 0.1
 """Seconds until a change is written; a burst of changes is one transaction."""
@@ -51,6 +49,7 @@ class StateStore:
         call_threadsafe: runs a callback in the event loop's thread, called from another.
         log: ``log(level, event, **fields)``.
         limit: bytes that may wait to be written.
+        lock: that of the directory, if the caller has it already; it is given back at the end of the store.
 
     Raises:
         ConfigError: the directory or file cannot be used, or belongs to a running node.
@@ -63,6 +62,7 @@ class StateStore:
         call_threadsafe: Callable[[Callable[[], None]], object],
         log: Log,
         limit: int = DEFAULT_LIMIT,
+        lock: DirectoryLock | None = None,
     ) -> None:
         self.directory = directory
         self.path = directory / "state.sqlite"
@@ -80,13 +80,13 @@ class StateStore:
         self._scheduled = False
         self._full = False
         self._ended = False
-        self._lock = _locked(directory)
+        self._lock = _taken(directory) if lock is None else lock
         self.is_new = not self.path.exists()
         """Nothing was saved here before."""
         try:
             self._database = open_database(self.path, log)
         except BaseException:
-            os.close(self._lock)
+            self._lock.release()
             raise
         self._target: Database | None = None
         self._writer = Writer("state")
@@ -378,7 +378,7 @@ class StateStore:
         self._writer.stop(CLOSE_TIMEOUT)
         if self._close_journal is not None:
             self._close_journal()
-        os.close(self._lock)
+        self._lock.release()
 
     def _wait(self) -> None:
         assert self._writing is not None
@@ -402,16 +402,10 @@ def size_of(key: Key, row: Row | None) -> int:
     return size
 
 
-def _locked(directory: Path) -> int:
-    """Make the directory and take it for this process; answers the lock's file descriptor."""
-    try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    except OSError as error:
-        raise ConfigError(f"state_dir: {directory} cannot be used: {reason(error)}") from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(lock)
-        raise ConfigError(f"state_dir: {directory} is in use by a running node") from None
+def _taken(directory: Path) -> DirectoryLock:
+    """The lock of a directory that no other process has."""
+    lock = DirectoryLock(directory)
+    if not lock.take():
+        lock.release()
+        raise ConfigError(f"state_dir: {directory} is in use by a running node")
     return lock
