@@ -91,9 +91,9 @@ def send_message(
     receipt: Receipt | None = None,
     priority: int = 0,
 ) -> None:
-    sender.send_batch(single(message, qos, expires_at), source, receipt, priority)
+    sender.send(single(message, qos, expires_at), source, receipt, priority)
 
 
 def send(sender: Sender, first: int, count: int, source: Source | None = None) -> None:
     frames = run_of(first, count)
-    sender.send_batch(like(frames, len(frames) // count), source)
+    sender.send(like(frames, len(frames) // count), source)

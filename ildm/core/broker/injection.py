@@ -173,7 +173,7 @@ class Injector(LocalBroker):
         message, expires_at = found
         if self.hung_up and message.qos == 0:
             message = replace(message, qos=1)  # one of QoS 0 is never found to be why
-        self.send_batch(single(message, message.qos, expires_at), 0, None)
+        self.send(single(message, message.qos, expires_at), 0, None)
         return True
 
     def stop(self) -> None:
@@ -232,13 +232,13 @@ class Injector(LocalBroker):
             self.last_refusal = text
             self.parts.driver.log("warning", "the broker refuses transferred messages", reason=text)
 
-    def send_batch(self, batch: Batch, index: int, receipt: Receipt | None) -> None:
+    def send(self, batch: Batch, index: int, receipt: Receipt | None) -> None:
         """Inject a batch; ``receipt`` is told when messages of it are disposed of."""
         sender = self.senders[index % len(self.senders)]
         self._given += batch.count
         if batch.retain:
             batch = self.order.newest(sender, batch)
-        sender.send_batch(batch, None, receipt)
+        sender.send(batch, None, receipt)
         if receipt is not None and receipt.pressed:
             self._ease(sender, receipt)
 

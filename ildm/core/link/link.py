@@ -386,16 +386,16 @@ class NeighborLink(Stateful):
             if self.custody.full:
                 sender.allowance.refused()
                 return False
-            self.custody.take_batch(batch, [(sender, qos, priority)], turn)
+            self.custody.take(batch, [(sender, qos, priority)], turn)
         else:
-            sender.send_batch(batch, None, None, priority)
+            sender.send(batch, None, None, priority)
         return True
 
     def repeat(self, message: Publish, expires_at: float | None) -> None:
         """Send a retained message that the neighbour may have missed."""
         batch = self._encoded(message, expires_at, self.senders[0])
         if batch is not None:
-            self.senders[0].send_batch(batch)
+            self.senders[0].send(batch)
 
     def _encoded(self, message: Publish, expires_at: float | None, sender: Sender) -> Batch | None:
         most = self.config.qos if self.rules is None else self.most_qos(message.topic) or 0
@@ -414,7 +414,7 @@ class NeighborLink(Stateful):
         if not sender.allowance.admit(len(frame)):
             return False
         sender.wire.after_what_is_kept()
-        sender.send_batch(Batch(frame, 1, len(frame)))
+        sender.send(Batch(frame, 1, len(frame)))
         return True
 
     def refused(self, turn: int) -> None:

@@ -200,7 +200,7 @@ class OnDemand:
             self.waiting_bytes -= waiting.cost
             self._cancel_timer(waiting)
             for frame, turn in waiting.frames:
-                link.senders[turn % len(link.senders)].send_batch(Batch(frame, 1, len(frame)))
+                link.senders[turn % len(link.senders)].send(Batch(frame, 1, len(frame)))
             for session in waiting.refused:
                 link.refused(session)
 

@@ -44,15 +44,15 @@ class SpooledSender(ABC):
         """What waits there."""
 
     @abstractmethod
-    def send_batch(
+    def send(
         self,
         batch: Batch,
         source: Holdable | None = None,
         receipt: Receipt | None = None,
         priority: int = 0,
-    ) -> None:
-        """Send a batch. With a ``receipt`` the packet identifiers in it are those it is to be told when they
-        are disposed of; else they do not count.
+    ) -> int:
+        """Send a batch; answers how many messages need not wait. With a ``receipt`` the packet identifiers in
+        it are those it is to be told when they are disposed of; else they do not count.
         """
 
 
@@ -244,7 +244,7 @@ class Custody:
             self._come.come(origin, first, count)
         self.counters["link_identities_forgotten"] = self._come.forgotten
 
-    def take_batch(
+    def take(
         self,
         batch: Batch,
         destinations: Iterable[Destination],
@@ -270,7 +270,7 @@ class Custody:
         for sender, qos, priority in held:
             queue = sender.spooled
             share = Share(self, queue.consumer, lsn, identity, reroute_id)
-            sender.send_batch(queue.made(batch.at_qos(qos)), None, share, priority)
+            sender.send(queue.made(batch.at_qos(qos)), None, share, priority)
         return lsn
 
     def _append(self, record: Record, destinations: Iterable[Destination]) -> tuple[int, list[Destination]]:

@@ -61,7 +61,7 @@ class LocalBroker(ABC):
     """The way into the local broker. No Protocol, because both of its sides are compiled."""
 
     @abstractmethod
-    def send_batch(self, batch: Batch, index: int, receipt: Receipt | None) -> None:
+    def send(self, batch: Batch, index: int, receipt: Receipt | None) -> None:
         """Inject a batch; ``receipt`` is told when messages of it are disposed of."""
 
     @abstractmethod

@@ -335,7 +335,7 @@ class Rerouting(Generic[OneLink]):
         share.rerouted = True
         batch = entry.batch
         origin = Origin(share.identity, None).at(batch.first_id - 1)
-        custody.take_batch(batch, destinations, index, origin.identity, reroute_id)
+        custody.take(batch, destinations, index, origin.identity, reroute_id)
         self.counters["link_rerouted"] += entry.count
         return True
 

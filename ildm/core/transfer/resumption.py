@@ -94,7 +94,7 @@ class Resumption:
     def _release_again(self, item: Inflight, first_id: int, count: int) -> None:
         """Send PUBREL again for consecutive messages."""
         window, ids = self._window, range(first_id, first_id + count)
-        window.add_batch(Inflight(item.part(first_id, count), first_id, item.receipt, item.priority))
+        window.add(Inflight(item.part(first_id, count), first_id, item.receipt, item.priority))
         for packet_id in ids:
             window.release(packet_id)
         self._wire.write(acknowledgements_of(PUBREL, ids))
@@ -107,9 +107,9 @@ class Resumption:
         room = window.takes_of(part, 0, count) if session_present and wire.max_qos else 0
         packet_id = first_id
         for piece in wire.pieces(part.part(0, room)) if room else ():
-            if wire.write_identified(piece, packet_id, batch.receipt, dup=True):
+            if wire.write_batch(piece, packet_id, batch.receipt, dup=True):
                 sent = Inflight(piece, packet_id, batch.receipt, batch.priority)
-                window.add_batch(sent)
+                window.add(sent)
                 if min(piece.qos, wire.max_qos) == 2:
                     self.sent_again(batch.receipt, sent.ids, released=False)
             packet_id += piece.count
@@ -158,7 +158,7 @@ class Resumption:
             item = wire.write_again(entry, packet_id)
         if item is None:
             return True
-        window.add_batch(item)
+        window.add(item)
         if released:
             window.release(packet_id)
             wire.write(acknowledgements_of(PUBREL, (packet_id,)))

@@ -145,11 +145,11 @@ class Router:
             if custody is not None and at_most and link.kept:
                 destinations.append((sender, at_most, priority))
             else:
-                sender.send_batch(batch.at_qos(at_most), source, None, priority)
+                sender.send(batch.at_qos(at_most), source, None, priority)
         if custody is None:
             return
         if destinations:
-            lsn = custody.take_batch(batch, destinations, turn, origin.identity, origin.reroute_id)
+            lsn = custody.take(batch, destinations, turn, origin.identity, origin.reroute_id)
             if receipt is not None:
                 consumers = [sender.spooled.consumer for sender, _, _ in destinations]
                 custody.defer(lsn, DeferredAck(receipt, consumers, batch))
@@ -232,7 +232,7 @@ class Router:
                 here = single(merged.here, batch.qos, self.expiry(merged.here))
                 if receipt is not None:
                     receipt.changed(batch, here)
-        self.injector.send_batch(here, index, receipt)
+        self.injector.send(here, index, receipt)
         if message is not None:
             route, turn = self._ask_each(message, source, index)
         if route:
@@ -380,9 +380,9 @@ class Router:
         self.counters["transferred_in"] += 1
         if custody is not None and batch.qos:
             batch.since = here.since
-            custody.take_batch(batch, [self.injector.destination(0, batch.qos, 1)], 0, identity)
+            custody.take(batch, [self.injector.destination(0, batch.qos, 1)], 0, identity)
         else:
-            self.injector.send_batch(here, 0, None)
+            self.injector.send(here, 0, None)
         return True
 
 

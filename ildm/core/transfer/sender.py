@@ -201,18 +201,52 @@ class Sender(SpooledSender):
 
     # sending ----------------------------------------------------------------------------------
 
-    def send_batch(
+    def send(
         self,
         batch: Batch,
         source: Holdable | None = None,
         receipt: Receipt | None = None,
         priority: int = 0,
-    ) -> None:
-        ready = self.open and self.wire.writable and not self.queue and not self.isolation.active
-        sent = self._transmit_batch(batch, 0, batch.count, receipt, priority) if ready else 0
-        if sent < batch.count:
-            rest = batch.part(sent, batch.count - sent)
+        waited: Entry | None = None,
+    ) -> int:
+        """Send a batch, of QoS 1 and 2 as far as the window allows; what cannot go at once waits.
+
+        ``waited``: the batch's entry at the beginning of the queue; its rest stays there. Answers how many
+        messages need not wait.
+        """
+        wire, window = self.wire, self._window
+        if waited is None:
+            first, count = 0, batch.count
+            may_go = self.open and wire.writable and not self.queue and not self.isolation.active
+        else:
+            first, count, may_go = waited.first, waited.count, True
+        if may_go and batch.ordered is not None:
+            may_go = batch.ordered.may_go()
+        most = count if may_go else 0
+        if most and wire.pacer is not None:
+            if batch.qos and wire.max_qos:  # the pacer would ask again and again where the window is full
+                most = window.takes_of(batch, first, most)
+            if most:
+                most = wire.pacer.fitting(batch, first, most)
+        sent = 0
+        if most and not (batch.qos and wire.max_qos):
+            wire.write_qos_0(batch.part(first, most).at_qos(0))
+            batch.settle(receipt, first, most)
+            sent = most
+        while sent < most and (room := window.takes_of(batch, first + sent, most - sent)):
+            packet_id, number = window.next_ids(room)
+            for piece in wire.pieces(batch.part(first + sent, number)):
+                if wire.write_batch(piece, packet_id, receipt):
+                    window.add(Inflight(piece, packet_id, receipt, priority))
+                    wire.count_sent(piece.count)
+                    if min(piece.qos, wire.max_qos) == 2:
+                        self.resumption.note_sent(receipt, piece.first_id, packet_id, piece.count)
+                packet_id += piece.count
+            sent += number
+        if sent < count and waited is None:
+            rest = batch.part(sent, count - sent)
             self._enqueue(Entry(rest, receipt if rest.qos else None, priority), source)
+        return sent
 
     def new_packet_id(self) -> int:
         """A packet identifier for SUBSCRIBE or UNSUBSCRIBE; free again with :meth:`release_packet_id`."""
@@ -460,50 +494,15 @@ class Sender(SpooledSender):
         if last is not None and self.open and self.wire.writable and queue.overtakes(last):
             self.drain()  # what it has overtaken may wait for room in the window, not for the connection
 
-    # transmission -----------------------------------------------------------------------------
-
-    def _transmit_batch(
-        self, batch: Batch, first: int, count: int, receipt: Receipt | None, priority: int
-    ) -> int:
-        """Send ``count`` messages of a batch from a place on, of QoS 1 and 2 as far as the window allows.
-
-        Answers how many need not wait.
-        """
-        wire, window = self.wire, self._window
-        if batch.ordered is not None and not batch.ordered.may_go():
-            return 0
-        if wire.pacer is not None:
-            if batch.qos and wire.max_qos:  # the pacer would ask again and again where the window is full
-                count = window.takes_of(batch, first, count)
-                if not count:
-                    return 0
-            count = wire.pacer.fitting(batch, first, count)
-        if not (batch.qos and wire.max_qos):
-            wire.write_qos_0(batch.part(first, count).at_qos(0))
-            batch.settle(receipt, first, count)
-            return count
-        sent = 0
-        while sent < count and (room := window.takes_of(batch, first + sent, count - sent)):
-            packet_id, number = window.next_ids(room)
-            for piece in wire.pieces(batch.part(first + sent, number)):
-                if wire.write_identified(piece, packet_id, receipt):
-                    window.add_batch(Inflight(piece, packet_id, receipt, priority))
-                    wire.count_sent(piece.count)
-                    if min(piece.qos, wire.max_qos) == 2:
-                        self.resumption.note_sent(receipt, piece.first_id, packet_id, piece.count)
-                packet_id += piece.count
-            sent += number
-        return sent
-
     def _transmit(self, entry: Entry) -> int:
-        """The same for what has waited; with what an earlier life has noted it is a single message."""
+        """Send what has waited; with what an earlier life has noted it is a single message."""
         note = self.resumption.noted(entry)
         if note is not None:
             if not self._window.takes(entry.size):
                 return 0
             if self.resumption.take_up(entry, note):
                 return 1
-        return self._transmit_batch(entry.whole, entry.first, entry.count, entry.receipt, entry.priority)
+        return self.send(entry.whole, None, entry.receipt, entry.priority, entry)
 
     def end_unanswered(self) -> None:
         """The far end has answered a PINGREQ: what it should have answered before is taken for answered."""

@@ -124,7 +124,7 @@ class Window:
     def get(self, packet_id: int) -> Inflight | None:
         return self._items.get(packet_id)
 
-    def add_batch(self, batch: Inflight) -> None:
+    def add(self, batch: Inflight) -> None:
         if batch.left == 1:
             self._items[batch.first_id] = batch
         else:

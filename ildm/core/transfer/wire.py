@@ -305,7 +305,7 @@ class Wire(Gated):
         """Write a message, or a batch that :meth:`pieces` does not divide, that was under way before; answers
         what is under way now, None: it was dropped for good."""
         batch = entry.batch
-        if not self.write_identified(batch, packet_id, entry.receipt, dup):
+        if not self.write_batch(batch, packet_id, entry.receipt, dup):
             return None
         return Inflight(batch, packet_id, entry.receipt, entry.priority)
 
@@ -322,9 +322,7 @@ class Wire(Gated):
             if not self._flushing:
                 self._flush_soon(len(passing.frames))
 
-    def write_identified(
-        self, piece: Batch, first_id: int, receipt: Receipt | None, dup: bool = False
-    ) -> bool:
+    def write_batch(self, piece: Batch, first_id: int, receipt: Receipt | None, dup: bool = False) -> bool:
         """Write one of the :meth:`pieces`, of QoS 1 or 2, with consecutive identifiers; False when it was
         dropped."""
         passing = self._passing(piece)
@@ -335,7 +333,12 @@ class Wire(Gated):
             self._tell_ids(receipt, piece.first_id - 1, piece.count)
         if self.watch is not None:
             self.watch.wrote_run(piece.frames, piece.size, first_id)
-        self.write(passing.at_qos(self.max_qos).with_ids(first_id, dup))
+        data = passing.at_qos(self.max_qos).with_ids(first_id, dup)
+        if not self.writable:  # it was under way before
+            self._count_unread(len(data))
+        self._out.append(data)
+        if not self._flushing:
+            self._flush_soon(len(data))
         return True
 
     def _store(self) -> None:

@@ -66,7 +66,7 @@ def test_a_message_of_the_first_life_does_not_shadow_one_of_the_second(world: Wo
     broker = site.broker
     world.run(3)
     message = Publish(topic="first", payload=b"x", qos=2, packet_id=1)
-    site.node.injector.send_batch(single(message, message.qos), 0, None)
+    site.node.injector.send(single(message, message.qos), 0, None)
     while not any(session.unreleased for session in broker.sessions.values()):
         world.run(0.0005)
     site.crash()  # PUBREC is under way, PUBREL will never come
@@ -74,7 +74,7 @@ def test_a_message_of_the_first_life_does_not_shadow_one_of_the_second(world: Wo
     site.start()
     world.run(3)
     message = Publish(topic="second", payload=b"x", qos=2, packet_id=1)
-    site.node.injector.send_batch(single(message, message.qos), 0, None)
+    site.node.injector.send(single(message, message.qos), 0, None)
     world.run(1)
     assert broker.topics() == ["first", "second"]
 
@@ -93,10 +93,10 @@ def test_what_the_broker_has_of_what_it_was_given(world: World, qos: int, plain:
             message = Publish(topic="t", payload=b"x", qos=qos, packet_id=1 if qos else None)
             if plain and qos < 2:
                 frame = message.encode(Version.V5)
-                injector.send_batch(like(2 * frame, len(frame)), 0, None)
+                injector.send(like(2 * frame, len(frame)), 0, None)
             else:
-                injector.send_batch(single(message, message.qos), 0, None)
-                injector.send_batch(single(message, message.qos), 0, None)
+                injector.send(single(message, message.qos), 0, None)
+                injector.send(single(message, message.qos), 0, None)
 
     inject(3)
     assert injector.injections == (6, 0 if qos else 6)

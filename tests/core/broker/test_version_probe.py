@@ -94,7 +94,7 @@ def test_the_version_is_found(
     assert site.node.injector.version is spoken
     assert broker.versions == [*asked, spoken]  # the last one is the injection session's
     assert site.node.injector.connected
-    site.node.injector.send_batch(single(Publish(topic="t", payload=b"x"), 0), 0, None)
+    site.node.injector.send(single(Publish(topic="t", payload=b"x"), 0), 0, None)
     world.run(1)
     assert broker.topics() == ["t"]
     assert site.node.reach.down_reason is None

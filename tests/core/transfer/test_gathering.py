@@ -138,7 +138,7 @@ def batch(*sizes: int, qos: int = 0) -> Batch:
 def test_what_cannot_go_at_once_waits_message_by_message() -> None:
     world = World()
     sender, counters = make(world, messages=3)
-    sender.send_batch(batch(10, 20, 30, 40, 50))
+    sender.send(batch(10, 20, 30, 40, 50))
     assert sender.queue.messages == 3
     assert counters["link_dropped_overflow_qos0"] == 2
     sink = opened(sender)
@@ -151,8 +151,8 @@ def test_one_that_is_too_large_does_not_take_others_with_it() -> None:
     world = World()
     sender, counters = make(world)
     sink = opened(sender, max_packet_size=150)
-    sender.send_batch(batch(10, 200, 20))
-    sender.send_batch(batch(30, 140))
+    sender.send(batch(10, 200, 20))
+    sender.send(batch(30, 140))
     world.run(0)
     assert [len(packet.payload) for packet in sink.packets()] == [10, 20, 30, 140]
     assert counters["link_dropped_too_large"] == 1
@@ -162,7 +162,7 @@ def test_a_run_that_cannot_go_at_once_waits_as_one() -> None:
     world = World()
     sender, _ = make(world)
     run = batch(10).frames
-    sender.send_batch(Batch(500 * run, 500, len(run)))
+    sender.send(Batch(500 * run, 500, len(run)))
     assert len(sender.take_all()) == 1
 
 
@@ -171,7 +171,7 @@ def test_what_goes_at_once_is_one_write_in_the_version_of_the_far_end(far: dict[
     world = World()
     sender, _ = make(world)
     sink = opened(sender, **far)
-    sender.send_batch(batch(10, 200, 20))
+    sender.send(batch(10, 200, 20))
     world.run(0)
     assert len(sink.writes) == 1
     found = [(packet.topic, len(packet.payload)) for packet in sink.packets(sender.wire.version)]

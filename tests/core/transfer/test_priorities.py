@@ -33,7 +33,7 @@ def send(sender: Sender, number: int, qos: int, priority: int, source: Source | 
 
 def send_run(sender: Sender, first: int, count: int, qos: int, priority: int) -> None:
     frames = run_of(first, count, qos)
-    sender.send_batch(like(frames, len(frames) // count), None, None, priority)
+    sender.send(like(frames, len(frames) // count), None, None, priority)
 
 
 def sent(sink: Sink) -> list[int]:

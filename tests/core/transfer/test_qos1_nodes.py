@@ -155,7 +155,7 @@ def test_acknowledgements_of_the_broker_cut_anywhere(world: World, cut: int, spe
     assert session.version is (Version.V5 if speaks_5 else Version.V311)
     frames = chunk("t", 0, 40, Version.V5)
     session.transport.other.endpoint.data_received = lambda data: None  # type: ignore[union-attr]
-    site.node.injector.send_batch(like(frames, len(frames) // 40), 0, None)
+    site.node.injector.send(like(frames, len(frames) // 40), 0, None)
     world.run(0)
     first = min(sender._window._items)
     form = b"\x40\x03%b\x10" if speaks_5 and cut % 2 else b"\x40\x02%b"

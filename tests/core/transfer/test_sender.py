@@ -23,7 +23,7 @@ def test_what_is_sent_in_one_iteration_is_one_write(world: World) -> None:
     sender, _ = make(world)
     sink = opened(sender)
     for _ in range(5):
-        sender.send_batch(like(FRAME * 3, len(FRAME)))
+        sender.send(like(FRAME * 3, len(FRAME)))
     send_message(sender, message("u"), 0, None)
     world.run(0)
     assert len(sink.writes) == 1
@@ -35,7 +35,7 @@ def test_with_a_delay_what_comes_meanwhile_goes_in_one_write(world: World) -> No
     sender, _ = make(world, delay=0.01)
     sink = opened(sender)
     for _ in range(9):
-        sender.send_batch(like(FRAME, len(FRAME)))
+        sender.send(like(FRAME, len(FRAME)))
         world.run(0.001)
     assert sink.writes == []
     world.run(0.0011)
@@ -52,13 +52,13 @@ def test_what_is_much_does_not_wait_for_the_delay(world: World) -> None:
     sink = opened(sender)
     size = len(FRAME)
     count = JOINED // size
-    sender.send_batch(like(FRAME * count, size))
+    sender.send(like(FRAME * count, size))
     world.run(0)
     assert sink.writes == []
-    sender.send_batch(like(FRAME, size))
+    sender.send(like(FRAME, size))
     world.run(0)
     assert sink.writes == [FRAME * (count + 1)]
-    sender.send_batch(like(FRAME, size))
+    sender.send(like(FRAME, size))
     world.run(0.0099)
     assert len(sink.writes) == 1  # the delay begins anew
 
@@ -66,7 +66,7 @@ def test_what_is_much_does_not_wait_for_the_delay(world: World) -> None:
 def test_what_waits_for_the_delay_at_the_end_of_the_session_goes_out(world: World) -> None:
     sender, _ = make(world, delay=0.01)
     sink = opened(sender)
-    sender.send_batch(like(FRAME, len(FRAME)))
+    sender.send(like(FRAME, len(FRAME)))
     assert not sender.idle
     sender.suspend()
     assert sink.writes == [FRAME]
@@ -76,7 +76,7 @@ def test_what_waits_for_the_delay_at_the_end_of_the_session_goes_out(world: Worl
 def test_the_delay_of_a_connection_that_has_gone_writes_nothing_to_the_next(world: World) -> None:
     sender, _ = make(world, delay=0.01)
     first = opened(sender)
-    sender.send_batch(like(FRAME, len(FRAME)))
+    sender.send(like(FRAME, len(FRAME)))
     sender.detach()
     second = opened(sender)
     world.run(0.02)
@@ -85,9 +85,9 @@ def test_the_delay_of_a_connection_that_has_gone_writes_nothing_to_the_next(worl
 
 def test_messages_wait_while_the_session_is_down_and_keep_their_order(world: World) -> None:
     sender, _ = make(world)
-    sender.send_batch(like(FRAME, len(FRAME)))
+    sender.send(like(FRAME, len(FRAME)))
     send_message(sender, message("u", 1), 1, None)
-    sender.send_batch(like(FRAME, len(FRAME)))
+    sender.send(like(FRAME, len(FRAME)))
     assert sender.queued_messages == 3
     sink = opened(sender)
     world.run(0)
@@ -169,7 +169,7 @@ def test_a_session_that_cannot_take_more_makes_messages_wait(world: World) -> No
     sender, _ = make(world)
     sink = opened(sender)
     sender.wire.set_flowing(False)
-    sender.send_batch(like(FRAME, len(FRAME)))
+    sender.send(like(FRAME, len(FRAME)))
     world.run(0)
     assert sink.writes == []
     sender.wire.set_flowing(True)
@@ -297,7 +297,7 @@ def test_a_3_1_1_broker_gets_no_properties_and_no_higher_qos(world: World) -> No
     sender, counters = make(world)
     sink = opened(sender, version=Version.V311, max_qos=1, retain_available=False)
     send_message(sender, message("t", 2, retain=True, properties={Property.CONTENT_TYPE: "x"}), 2, None)
-    sender.send_batch(like(FRAME * 2, len(FRAME)))
+    sender.send(like(FRAME * 2, len(FRAME)))
     world.run(0)
     first, *rest = sink.packets(Version.V311)
     assert (first.topic, first.qos, first.retain, first.properties) == ("t", 1, False, {})
@@ -311,7 +311,7 @@ def test_what_the_far_end_cannot_take_is_dropped_and_counted(world: World) -> No
     send_message(sender, Publish(topic="t", payload=b"x" * 100), 0, None)
     send_message(sender, Publish(topic="t", payload=b"x" * 100, qos=1, packet_id=1), 1, None)
     big = Publish(topic="t", payload=b"x" * 100).encode(Version.V5)
-    sender.send_batch(like(big * 2, len(big)))
+    sender.send(like(big * 2, len(big)))
     send_message(sender, message("u", 1), 1, None)
     world.run(0)
     assert [p.topic for p in sink.packets()] == ["u"]
@@ -322,8 +322,8 @@ def test_what_the_far_end_cannot_take_is_dropped_and_counted(world: World) -> No
 def test_frames_that_waited_are_measured_against_the_connection_they_go_over(world: World) -> None:
     sender, counters = make(world)
     big = Publish(topic="t", payload=b"x" * 100).encode(Version.V5)
-    sender.send_batch(like(big * 2, len(big)))
-    sender.send_batch(like(FRAME, len(FRAME)))
+    sender.send(like(big * 2, len(big)))
+    sender.send(like(FRAME, len(FRAME)))
     sink = opened(sender, max_packet_size=50)
     world.run(0)
     assert [packet.topic for packet in sink.packets()] == ["t"]
@@ -346,7 +346,7 @@ def test_refused_messages_are_counted_and_do_not_stall(world: World) -> None:
 
 def test_clear_counts_what_is_lost(world: World) -> None:
     sender, counters = make(world)
-    sender.send_batch(like(FRAME * 3, len(FRAME)))
+    sender.send(like(FRAME * 3, len(FRAME)))
     sender.clear("removed")
     assert counters["link_dropped_removed_qos0"] == 3
     assert sender.idle

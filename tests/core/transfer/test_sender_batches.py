@@ -56,7 +56,7 @@ def test_it_leaves_as_the_window_opens(world: World) -> None:
     sender, _ = make(world)
     neighbor = Answered()
     sink = opened(sender, window=2)
-    sender.send_batch(mixed(), None, neighbor.receipt)
+    sender.send(mixed(), None, neighbor.receipt)
     world.run(0)
     assert said(sink) == [("t/0", 1, False), ("t/1", 2, False)]
     sender.on_puback(2)
@@ -76,7 +76,7 @@ def test_a_message_too_large_does_not_stop_the_others(world: World) -> None:
     sender, counters = make(world)
     neighbor = Answered()
     sink = opened(sender, max_packet_size=100)
-    sender.send_batch(mixed(), None, neighbor.receipt)
+    sender.send(mixed(), None, neighbor.receipt)
     world.run(0)
     assert [topic for topic, _, _ in said(sink)] == ["t/0", "t/2", "t/3", "t/4"]
     assert neighbor.ids == [502]
@@ -93,7 +93,7 @@ def test_the_far_end_gets_it_as_it_can_take_it(world: World, far: dict[str, Any]
     sender, _ = make(world)
     neighbor = Answered()
     sink = opened(sender, **far)
-    sender.send_batch(mixed(), None, neighbor.receipt)
+    sender.send(mixed(), None, neighbor.receipt)
     world.run(0)
     packets = sink.packets(sender.wire.version)
     assert [(p.topic, len(p.payload), p.qos) for p in packets] == [
@@ -109,7 +109,7 @@ def test_what_was_not_acknowledged_goes_again_with_its_identifiers(world: World,
     sender, _ = make(world)
     neighbor = Answered()
     opened(sender, **far)
-    sender.send_batch(mixed(), None, neighbor.receipt)
+    sender.send(mixed(), None, neighbor.receipt)
     sender.acknowledged([1, 3])
     sender.detach()
     sink = opened(sender, **far)
@@ -124,7 +124,7 @@ def test_what_is_too_large_for_the_next_connection_is_dropped_alone(world: World
     sender, counters = make(world)
     neighbor = Answered()
     opened(sender)
-    sender.send_batch(mixed(), None, neighbor.receipt)
+    sender.send(mixed(), None, neighbor.receipt)
     sender.acknowledged([1])
     sender.detach()
     sink = opened(sender, max_packet_size=100, window=2)
@@ -144,7 +144,7 @@ def test_one_message_of_it_at_which_the_far_end_hangs_up_is_dropped_alone(world:
     sender, counters = make(world)
     neighbor = Answered()
     opened(sender)
-    sender.send_batch(mixed(), None, neighbor.receipt)
+    sender.send(mixed(), None, neighbor.receipt)
     world.run(0)
     came: list[str] = []
     for _ in range(4):

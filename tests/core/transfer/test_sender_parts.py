@@ -56,7 +56,7 @@ class Parts:
 
     def under_way(self, *names: str, qos: int = 1) -> None:
         for packet_id, name in enumerate(names, 1):
-            self.window.add_batch(Inflight(entry(name, qos).batch, packet_id))
+            self.window.add(Inflight(entry(name, qos).batch, packet_id))
 
     def written(self) -> list[Any]:
         """Packets, since the last connection was made."""

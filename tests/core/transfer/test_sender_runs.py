@@ -22,7 +22,7 @@ def test_a_run_is_one_write_with_identifiers_of_its_own(world: World) -> None:
     sender._window.last_id = 254
     sink = opened(sender)
     frames = run_of(0, 3)
-    sender.send_batch(like(frames, len(frames) // 3))
+    sender.send(like(frames, len(frames) // 3))
     world.run(0)
     assert sink.writes == [
         b"\x32\x0a\x00\x01t\x00\xff\x000000\x32\x0a\x00\x01t\x01\x00\x000001\x32\x0a\x00\x01t\x01\x01\x000002"
@@ -62,7 +62,7 @@ def test_a_run_leaves_as_the_window_opens(world: World) -> None:
     send(sender, 0, 10)
     send_message(sender, Publish(topic="t", payload=b"10", qos=1, packet_id=1), 1, None)
     frames = run_of(11, 2, qos=0)
-    sender.send_batch(like(frames, len(frames) // 2))
+    sender.send(like(frames, len(frames) // 2))
     world.run(0)
     assert (sender.inflight, sender.queued_messages, sender.queued_bytes) == (
         4,
@@ -175,7 +175,7 @@ def test_of_a_run_the_oldest_messages_are_dropped_one_by_one(world: World) -> No
     assert (sender.queued_messages, sender.queued_bytes) == (10, 120)
     send(sender, 13, 30)
     assert sender.queued_messages == 10
-    sender.send_batch(like(run_of(43, 2, qos=0), 10))
+    sender.send(like(run_of(43, 2, qos=0), 10))
     assert (sender.queued_messages, sender.queued_bytes) == (10, 10 * 12)
     assert counters == {"link_dropped_overflow_qos1": 33, "link_dropped_overflow_qos0": 2}
     sink = opened(sender)
@@ -285,7 +285,7 @@ def test_the_bounds_of_the_queue_hold_and_everything_is_accounted_for(
             sent_qos_1.update(range(count, count + number))
         else:
             for i in range(number):
-                sender.send_batch(like(run_of(count + i, 1, qos=0), 10))
+                sender.send(like(run_of(count + i, 1, qos=0), 10))
         count += number
         within = sender.queued_messages <= messages and sender.queued_bytes <= size
         assert within or sender.queued_messages == 1

@@ -24,8 +24,8 @@ BATCH = Batch(FRAMES, 3, SIZE)
 
 def window() -> Window:
     made = Window(10)
-    made.add_batch(Inflight(BATCH, 1))
-    made.add_batch(Inflight(BATCH.part(0, 1), 4))
+    made.add(Inflight(BATCH, 1))
+    made.add(Inflight(BATCH.part(0, 1), 4))
     return made
 
 

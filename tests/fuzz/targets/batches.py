@@ -132,7 +132,7 @@ def check_window(batch: Batch, frames: list[bytes], chance: Random) -> None:
     place = 0
     while place < len(frames):
         count = chance.randint(1, len(frames) - place)
-        window.add_batch(Inflight(batch.part(place, count), first_id + place, inbound.receipt))
+        window.add(Inflight(batch.part(place, count), first_id + place, inbound.receipt))
         place += count
     ids = list(range(first_id, first_id + len(frames)))
     if chance.random() < 0.5:

@@ -149,16 +149,23 @@ def _forgotten_rest() -> Any:
 
 def _forgotten_by_a_rate() -> Any:
     """What one write over a link with a rate has no room for is forgotten."""
-    transmit = Sender._transmit_batch
+    send = Sender.send
 
-    def forget(self: Sender, batch: Messages, first: int, count: int, receipt: Any, priority: int) -> int:
-        sent = transmit(self, batch, first, count, receipt, priority)
-        if self.wire.pacer is None or not 0 < sent < count:
+    def forget(
+        self: Sender,
+        batch: Messages,
+        source: Any = None,
+        receipt: Any = None,
+        priority: int = 0,
+        waited: Any = None,
+    ) -> int:
+        sent = send(self, batch, source, receipt, priority, waited)
+        if self.wire.pacer is None or waited is None or not 0 < sent < waited.count:
             return sent
-        batch.settle(receipt, first + sent, count - sent)
-        return count
+        batch.settle(receipt, waited.first + sent, waited.count - sent)
+        return int(waited.count)
 
-    return patch.object(Sender, "_transmit_batch", forget)
+    return patch.object(Sender, "send", forget)
 
 
 def _never_told_of_tokens() -> Any:
