@@ -44,7 +44,7 @@ class Admitting:
         count = len(frames) // size
         found = self.rules.incoming.run(topic, frames, size)
         if inbound is not None and (found is None or not found[0].qos):
-            self.parts.router.send_gathered()  # what came before is answered before
+            self.parts.router.gathering.send()  # what came before is answered before
             batch = Batch(frames, count, size)
             inbound.take(batch)
             inbound.settle(batch)

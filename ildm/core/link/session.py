@@ -387,7 +387,7 @@ class LinkSession(BaseSession):
                     data = coded.plain(data)
                 self._receive(data)
             finally:
-                self.parts.router.send_gathered()
+                self.parts.router.gathering.send()
             if not self.writable:
                 self.check_unread()
         except (MqttError, TopologyError) as error:
@@ -427,7 +427,7 @@ class LinkSession(BaseSession):
             elif first in ACKNOWLEDGEMENTS and self.link is not None:
                 pos = self._acknowledged(data, pos, end, first)
             else:
-                self.parts.router.send_gathered()  # what the packet brings about comes later
+                self.parts.router.gathering.send()  # what the packet brings about comes later
                 met = self.link is not None
                 self._packet(data[pos:end])
                 pos = end
@@ -436,7 +436,7 @@ class LinkSession(BaseSession):
                     return
         if pos < end_of_data and self.is_open:
             self._tail.keep(data[pos:], missing)
-        self.parts.router.send_gathered()
+        self.parts.router.gathering.send()
         self.parts.dispatch.deliver()
 
     def _publish(self, data: bytes, pos: int, header_end: int, end: int) -> int:
@@ -445,7 +445,7 @@ class LinkSession(BaseSession):
         link = self.link
         assert link is not None
         if end - header_end > 2 and data[header_end + 2] == RESERVED:
-            parts.router.send_gathered()
+            parts.router.gathering.send()
             if data[pos] == PUBLISH and data.startswith(DATA, header_end, end):
                 self.cooperation.algorithm_data(link, data[header_end + len(DATA) : end], self.index)
             elif data[pos] == PUBLISH and data.startswith(FROM_HEAD, header_end, end):
@@ -468,7 +468,7 @@ class LinkSession(BaseSession):
         if inbound is not None and data[pos] != PUBLISH_QOS_1:
             qos_2 = data[pos] & ~DUP == PUBLISH_QOS_2
             if qos_2 and link.rules is not None and link.rules.lowers(topic):
-                parts.router.send_gathered()
+                parts.router.gathering.send()
                 self._packet(data[pos:end])
                 return end
             ids = packet_ids(data[pos + body : run_end : size], data[pos + body + 1 : run_end : size])
@@ -534,7 +534,7 @@ class LinkSession(BaseSession):
     def _acknowledged(self, data: bytes, pos: int, end: int, first: int) -> int:
         """PUBACK, PUBREC, PUBREL or PUBCOMP; returns where the next frame begins."""
         if first != PUBACK:
-            self.parts.router.send_gathered()
+            self.parts.router.gathering.send()
         ids: Sequence[int] = ()
         if not self.parts.dispatch.looks_at_links:
             ids, run_end = acknowledged_ids(data, pos, Version.V5, first)

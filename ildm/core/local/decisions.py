@@ -87,7 +87,7 @@ class Decisions:
             passed = None
         if passed:
             self._wire.relay(passed)
-        self._parts.router.send_gathered()
+        self._parts.router.gathering.send()
         self._parts.deliver()
         if not self.is_waiting:
             self._wire.go_on()

@@ -282,37 +282,35 @@ class Publishing:
             self._transfer_all(handed)
 
     def _transfer_all(self, handed: Iterable[Taken | UnansweredMessage]) -> None:
-        before = self._acks.before()
+        """Transfer what the broker has taken."""
+        acks, router, record = self._acks, self._parts.router, self.record
+        before, index = acks.before(), self.publisher_index()
         for taken in handed:
-            self._transfer(taken)
-        self._parts.router.send_gathered()
-        self._acks.bound_by(before)
+            if not isinstance(taken, UnansweredMessage):
+                topic, frames, size = taken
+                route = router.routes.local.get(topic)
+                if route is None:
+                    route = router.routes.find(topic, None)
+                if route:
+                    router.gathering.add(route, frames, size, len(frames) // size, index, acks)
+                continue
+            message = taken.message
+            if message.qos == 2 and record is not None and message.packet_id is not None:
+                if record.has_transferred(message, message.topic):
+                    acks.bound_by(0)  # on an earlier connection, which has been answered meanwhile
+                    continue
+                if taken.released:
+                    self._parts.clients.released(record, message.packet_id)
+                else:
+                    self._parts.clients.transferred(record, message)
+            router.publish(message, index, acks, stamp=taken.stamp)
+            if not taken.released:
+                self._note_unreleased(message)
+        router.gathering.send()
+        acks.bound_by(before)
         self._fewer_unanswered()
         if self._patience is not None or (self.unanswered is not None and self.unanswered.early):
             self._keep_order()
-
-    def _transfer(self, taken: Taken | UnansweredMessage) -> None:
-        router, index = self._parts.router, self.publisher_index()
-        if not isinstance(taken, UnansweredMessage):
-            topic, frames, size = taken
-            route = router.routes.local.get(topic)
-            if route is None:
-                route = router.routes.find(topic, None)
-            if route:
-                router.gather(route, frames, size, len(frames) // size, index, self._acks)
-            return
-        message = taken.message
-        if message.qos == 2 and self.record is not None and message.packet_id is not None:
-            if self.record.has_transferred(message, message.topic):
-                self._acks.bound_by(0)  # on an earlier connection, which has been answered meanwhile
-                return
-            if taken.released:
-                self._parts.clients.released(self.record, message.packet_id)
-            else:
-                self._parts.clients.transferred(self.record, message)
-        router.publish(message, index, self._acks, stamp=taken.stamp)
-        if not taken.released:
-            self._note_unreleased(message)
 
     def _keep_order(self) -> None:
         """Nothing is acknowledged while messages wait whose answers have overtaken those of others.

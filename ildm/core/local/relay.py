@@ -191,7 +191,7 @@ class ClientRelay:
         finally:
             if pos > start:  # what came before a bad packet counts
                 broker.write(data if pos == end_of_data and start == 0 else data[start:pos])
-            self._parts.router.send_gathered()
+            self._parts.router.gathering.send()
         if left < 0 or pos < end_of_data:
             self._put_off(data[pos:], missing, left)
         if self._publishing.unanswered is not None:
@@ -274,9 +274,9 @@ class ClientRelay:
             frames, new_size = run_to_v5(data, pos, header_end, run)
         unanswered = publishing.unanswered
         if data[pos] == PUBLISH or unanswered is None:
-            router.gather(route, frames, new_size, count, publishing.publisher_index(), acks)
+            router.gathering.add(route, frames, new_size, count, publishing.publisher_index(), acks)
             if held:
-                router.send_gathered()  # what there is room for depends on it
+                router.gathering.send()  # what there is room for depends on it
         else:
             offset = pos + body
             if count == 1:
@@ -392,7 +392,7 @@ class ClientRelay:
         if not self._parts.router.active or self._publishing.publish(frame):
             self._parts.arrived(_CLIENT, self._wire.session, members.PUBLISH, frame)
         if self._acks.holds:
-            self._parts.router.send_gathered()  # what there is room for depends on it
+            self._parts.router.gathering.send()  # what there is room for depends on it
 
     def _disconnect(self, frame: bytes) -> None:
         clean, expiry, record = True, None, self._publishing.record

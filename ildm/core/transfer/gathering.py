@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ildm.core.transfer.batch import Batch
 from ildm.core.transfer.identity import UNKNOWN, Origin
+from ildm.core.transfer.watch import LOCAL
 
 if TYPE_CHECKING:
     from ildm.core.transfer.inbound import Inbound
@@ -70,6 +71,9 @@ class Gathering:
 
         They are from a local client, or from a ``neighbor``: see :meth:`Router.arrived`.
         """
+        recorder = self._router.recorder
+        if recorder is not None:
+            recorder.run("received", LOCAL if neighbor is None else neighbor.node_id, frames, size)
         qos = frames[0]
         if self._frames:
             if (

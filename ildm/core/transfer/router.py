@@ -64,7 +64,8 @@ class Router:
         """Told of what comes; None: nobody looks."""
         self.by_message = round_robin == "message"
         self._turn = -1
-        self._gathering = Gathering(self)
+        self.gathering = Gathering(self)
+        """What of one chunk goes the same way, from a client or a neighbour, until the chunk has ended."""
 
     @property
     def active(self) -> bool:
@@ -75,33 +76,6 @@ class Router:
         """The turn of a publisher, or of a message, in the round-robin."""
         self._turn = (self._turn + 1) & 0xFFFF
         return self._turn
-
-    def gather(
-        self,
-        route: Targets,
-        frames: bytes,
-        size: int,
-        count: int,
-        index: int,
-        source: Holdable | None,
-        since: float | None = None,
-    ) -> None:
-        """Transfer ``count`` frames of a local client, as those of a :class:`Batch`.
-
-        They have one topic and ``size`` bytes each, and may wait for others of the same chunk until
-        :meth:`send_gathered`. ``since``: it is one message, whose expiry interval counts from then on.
-        """
-        if self.recorder is not None:
-            self.recorder.run("received", LOCAL, frames, size)
-        elif not self.by_message:
-            self._gathering.add(route, frames, size, count, index, source, since=since)
-            return
-        self._gathering.send()
-        self.forward(route, Batch(frames, count, size, since), index, source)
-
-    def send_gathered(self) -> None:
-        """A chunk has ended, from a client or from a neighbour."""
-        self._gathering.send()
 
     def forward(
         self,
@@ -170,7 +144,7 @@ class Router:
         expires: bool = False,
     ) -> None:
         """Take like frames from a neighbour: into the local broker, and onward; they may wait for others of
-        the same chunk until :meth:`send_gathered`. ``inbound`` is that of QoS 1 and 2, ``origin`` what the
+        the same chunk until :meth:`Gathering.send`. ``inbound`` is that of QoS 1 and 2, ``origin`` what the
         neighbour has said of who they are. ``expires``: it is one message, with an expiry interval.
 
         Raises:
@@ -183,13 +157,7 @@ class Router:
             route = self.routes.reroute(topic, False, source)
         elif route is None:
             route = self.routes.find(topic, source)
-        if self.recorder is not None:
-            self.recorder.run("received", source.node_id, frames, size)
-        elif not self.by_message:
-            self._gathering.add(route, frames, size, count, index, None, source, inbound, origin, since)
-            return
-        self._gathering.send()
-        self.arrived(source, Batch(frames, count, size, since), index, inbound, origin, route)
+        self.gathering.add(route, frames, size, count, index, None, source, inbound, origin, since)
 
     def arrived(
         self,
@@ -207,7 +175,7 @@ class Router:
         the algorithm is asked. Raises: as :meth:`run_arrived`.
         """
         if message is not None:
-            self._gathering.send()
+            self.gathering.send()
             if self.recorder is not None:
                 self.recorder.message("received", source.node_id, message)
         if inbound is not None and self.custody is not None:
@@ -295,12 +263,12 @@ class Router:
     ) -> None:
         """Transfer one message of a local client to where the algorithm wants it.
 
-        It may wait for others of the same chunk until :meth:`send_gathered`, if there is a ``holder``.
+        It may wait for others of the same chunk until :meth:`Gathering.send`, if there is a ``holder``.
         ``stamp`` is that of a retained message which came some time ago.
         """
         joins = holder is not None and may_join(message) and not (self.has_overlay or self.dispatch.asks_each)
         if not joins:
-            self._gathering.send()
+            self.gathering.send()
             if self.recorder is not None:
                 self.recorder.message("received", LOCAL, message)
         if self.site_rules is not None and self.has_overlay:
@@ -318,7 +286,7 @@ class Router:
             if batch is None:
                 return
             if joins:
-                self.gather(route, batch.frames, batch.size, 1, index, holder, batch.since)
+                self.gathering.add(route, batch.frames, batch.size, 1, index, holder, since=batch.since)
             else:
                 self.forward(route, batch, index, holder, turn)
         elif not message.topic.startswith("$"):
