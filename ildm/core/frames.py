@@ -219,6 +219,16 @@ def has_properties(frame: bytes) -> bool:
     return frame[id_offset(frame) + (2 if frame[0] & QOS else 0)] > 0
 
 
+def has_payload(frame: bytes) -> bool:
+    """Whether a PUBLISH of MQTT 5 has one."""
+    place = id_offset(frame) + (2 if frame[0] & QOS else 0)
+    if frame[place] < 128:
+        return place + 1 + frame[place] < len(frame)
+    length = decode_varint(frame, place)
+    assert length is not None
+    return length[1] + length[0] < len(frame)
+
+
 def expiry_place(frame: bytes) -> int:
     """Where the message expiry interval of a PUBLISH of MQTT 5 lies, of four bytes; 0: it has none."""
     place = id_offset(frame) + (2 if frame[0] & QOS else 0)

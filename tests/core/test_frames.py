@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ildm.core.frames import HeaderScanner, frames_to_v311, publish_run, run_to_v5
+from ildm.core.frames import HeaderScanner, frames_to_v311, has_payload, publish_run, run_to_v5
 from ildm.core.local.actions import broker_wanted
 from ildm.mqtt import (
     Framer,
@@ -170,3 +170,17 @@ def test_headers_of_long_runs_are_counted_as_one_by_one(cut: int) -> None:
     assert found == [acknowledgement]
     assert scanner.publishes == len(messages)
     assert scanner.between_frames
+
+
+@given(
+    st.integers(0, 2),
+    st.sampled_from(["t", "topic/long/enough/to/matter" * 6]),
+    st.sampled_from([b"", b"x", b"0" * 200]),
+    st.sampled_from([0, 1, 120, 200, 20_000]),
+)
+def test_whether_there_is_a_payload(qos: int, topic: str, payload: bytes, size: int) -> None:
+    properties: dict[int, object] = {Property.CONTENT_TYPE: "c" * size} if size else {}
+    message = Publish(
+        topic=topic, payload=payload, qos=qos, packet_id=1 if qos else None, properties=dict(properties)
+    )
+    assert has_payload(message.encode(Version.V5)) is bool(payload)

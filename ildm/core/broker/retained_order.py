@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ildm.core.frames import has_payload
 from ildm.core.transfer.batch import Batch, Ordered, single, without_retain
 from ildm.core.transfer.stamps import take_stamp
-from ildm.mqtt import Property, PublishView, Version
+from ildm.mqtt import Property
 
 if TYPE_CHECKING:
     from ildm.api import Stamp
@@ -38,8 +39,7 @@ class RetainedOrder:
 
         ``stamp``: its own, where that is known.
         """
-        view = PublishView(batch.frames, Version.V5)
-        ordered = RetainedMessage(self, sender, view.topic, batch.qos, not view.payload)
+        ordered = RetainedMessage(self, sender, batch.topic, batch.qos, not has_payload(batch.frames))
         if stamp is not None:
             ordered.stamp = stamp
         self._last[ordered.topic] = ordered
