@@ -136,6 +136,11 @@ RETAINED = _gauge("retained_messages", "messages", "Retained messages remembered
 SESSIONS_UNKNOWN = _gauge(
     "sessions_unknown", "sessions", "Sessions older than the node, whose filters it does not know"
 )
+PAIR_STATE = _gauge(
+    "pair_state", "members", "State of this member: 1 standby, 2 fencing, 3 claiming, 4 owner; 0, 5: neither"
+)
+PAIR_EPOCH = _gauge("pair_epoch", "epochs", "Of the claim of the member that owns the site; 0: unknown")
+PAIR_SPARED = _gauge("pair_owner_spared", "members", "1: the owner is silent, and cannot be ended from here")
 PLUGIN_CALLS = _gauge("plugin_calls_total", "events", "Calls of a plugin", "plugin", kind="counter")
 PLUGIN_SECONDS = _gauge(
     "plugin_call_seconds_total", "seconds", "Time spent in calls of a plugin", "plugin", kind="counter"
@@ -194,6 +199,9 @@ MEASURED = (
     RETAINED_AHEAD,
     RETAINED,
     SESSIONS_UNKNOWN,
+    PAIR_STATE,
+    PAIR_EPOCH,
+    PAIR_SPARED,
     PLUGIN_CALLS,
     PLUGIN_SECONDS,
     PLUGIN_COUNTED,

@@ -14,13 +14,12 @@ from ildm.config.node import Config, PluginChoice
 from ildm.config.rules import (
     NeighborConfig,
     PublishRule,
-    SiteConfig,
     TopicRule,
     refuse_rules,
-    refuse_site_rules,
 )
 from ildm.config.secret import SHORT_SECRET, read_secret
 from ildm.config.section import Section
+from ildm.config.site import SiteConfig, refuse_site_rules
 from ildm.config.spool import SpoolConfig
 from ildm.config.transports import LinkAddress, LinkTls, ListenerConfig
 from ildm.config.watching import AdminConfig, DashboardConfig, LogConfig, MetricsConfig, TraceConfig

@@ -12,8 +12,9 @@ from ildm.address import Address
 from ildm.config.broker import BrokerConfig
 from ildm.config.limits import LimitsConfig
 from ildm.config.link import LinkConfig
-from ildm.config.rules import PublishRule, SiteConfig
+from ildm.config.rules import PublishRule
 from ildm.config.section import Section
+from ildm.config.site import SiteConfig
 from ildm.config.spool import SpoolConfig
 from ildm.config.transports import ListenerConfig, PlainAddress
 from ildm.config.watching import (
@@ -68,7 +69,7 @@ class Config(Section):
     publish: list[PublishRule] = []
     """What local clients may send to other sites: the first rule that matches decides; none: it may cross."""
     site: SiteConfig = SiteConfig()
-    """What leaves this site and enters it in an overlay."""
+    """What leaves this site and enters it in an overlay, and several nodes before its broker."""
     link: LinkConfig = LinkConfig()
     """Links with neighbour nodes."""
     spool: SpoolConfig = SpoolConfig()
@@ -85,6 +86,33 @@ class Config(Section):
     """Where traces of messages go."""
     log: LogConfig = LogConfig()
     """The log, on standard error."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named_by_its_site(cls, document: Any) -> Any:
+        """Members of a site have its name."""
+        if not isinstance(document, dict) or document.get("node_id") is not None:
+            return document
+        site = document.get("site")
+        name = site.get("id") if isinstance(site, dict) else None
+        return document if name is None else {**document, "node_id": name}
+
+    @model_validator(mode="after")
+    def _members_keep_what_they_acknowledge(self) -> Config:
+        if not self.site.members:
+            return self
+        if self.node_id != self.site.id:
+            raise ValueError(f"node_id: leave it out, or write {self.site.id} as in site.id")
+        if self.algorithm is None:
+            raise ValueError(
+                "site.members: nodes without an algorithm own nothing: any number of them serves before one "
+                "broker, without this key"
+            )
+        if self.spool.mode == "off":
+            raise ValueError(
+                "spool.mode: with off nothing that is acknowledged is with the other members of site.members"
+            )
+        return self
 
     @model_validator(mode="after")
     def _links_need_an_algorithm(self) -> Config:
@@ -133,7 +161,8 @@ class Config(Section):
 
     @property
     def admin_socket(self) -> Path:
-        return self.admin.socket or self.state_dir / "admin.sock"
+        member = self.site.member
+        return self.admin.socket or self.state_dir / (f"admin-{member}.sock" if member else "admin.sock")
 
     @property
     def dashboard_token(self) -> Path:

@@ -232,14 +232,6 @@ class PublishRule(FilterRule):
         return topic_filter.replace("%u", "u").replace("%c", "c")
 
 
-class SiteConfig(Section):
-    """What leaves this site and enters it in an overlay, whoever is at the other end."""
-
-    rules: SiteRules = []
-    """The first rule that matches decides, the rest is denied; empty: everything may. For links in a tree see
-    ``link.rules``."""
-
-
 def refuse_rules(link: LinkConfig, algorithm: str) -> None:
     """For an algorithm whose nodes send to each other over links made on demand.
 
@@ -254,16 +246,3 @@ def refuse_rules(link: LinkConfig, algorithm: str) -> None:
                 "topic has one name at all sites, and what crosses takes links of the moment; publish says "
                 "what clients may send to other sites, site.rules what leaves this one and enters it"
             )
-
-
-def refuse_site_rules(site: SiteConfig, *, has_overlay: bool) -> None:
-    """For a node that is in no overlay.
-
-    Raises:
-        ConfigError: there are rules for its site.
-    """
-    if site.rules and not has_overlay:
-        raise ConfigError(
-            "site.rules: they are for overlays (such as sg_tbps); what crosses a tree of links (pf, sf) "
-            "stands in link.rules"
-        )

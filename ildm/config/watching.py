@@ -24,7 +24,8 @@ class AdminConfig(Section):
     """The admin API."""
 
     socket: Path | None = None
-    """Unix socket of the admin API; default ``STATE_DIR/admin.sock``."""
+    """Unix socket of the admin API; default ``STATE_DIR/admin.sock``, of a member of a pair
+    ``STATE_DIR/admin-MEMBER.sock``."""
     connections: Annotated[int, Field(ge=1, le=10_000)] = 64
     """At a time. One more ends the one that is idle for longest, or is not taken."""
     idle: Seconds = 20.0

@@ -27,6 +27,7 @@ REFUSALS = (
     "algorithm",
     "certificate",
     "copied-id",
+    "deposed",
     "downgrade",
     "duplicate",
     "limit",
@@ -230,6 +231,9 @@ TRANSFER = united(
 )
 
 LINKS = united(
+    counter("pair_claims", "claims", "Times that this process has become the owner of its site"),
+    counter("pair_deposed", "connections", "Neighbours that know a later owner of this site than this node"),
+    counter("pair_followed", "links", "Links taken over at once by a later owner of the neighbour's site"),
     by_reason("links_refused", "connections", "Neighbours that this node has refused", REFUSALS),
     counter(
         "tls_handshakes_failed",

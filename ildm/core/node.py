@@ -76,8 +76,11 @@ class Node(ClientEvents):
         counters: Counters | None = None,
         release: str = "",
         protocols: Range = PROTOCOLS,
+        epoch: int = 0,
     ) -> None:
+        """``epoch`` is that of the claim of a member of a pair; 0: this node is in none."""
         self.config = config
+        self.epoch = epoch
         self.release, self.protocols = release, protocols
         self.driver = driver
         self.store = store
@@ -213,6 +216,7 @@ class Node(ClientEvents):
             memory=None if self.has_overlay else LinkStore(self.store, self.algorithm_name or ""),
             custody=self.custody,
             compression=Compression(self.config.link, self.counters),
+            epoch=self.epoch,
         )
 
     def _host_parts(self) -> HostParts:

@@ -16,6 +16,7 @@ from ildm.net.spool_view import state_row
 if TYPE_CHECKING:
     from ildm.core.metrics import Metric
     from ildm.core.node import Node
+    from ildm.core.pair.states import Member
     from ildm.core.timing import Timing
     from ildm.net.lag import LagWatch
     from ildm.net.view import LiveView
@@ -37,6 +38,8 @@ def scrape(
     node = view.node
     yield metrics.BUILD, [Sample((version, node.algorithm_name or "none"), 1)]
     yield from _plain(node, view, ready, broker_up)
+    if view.member is not None:
+        yield from pair_figures(view.member)
     if lag is not None:
         yield metrics.LAG, [_timed(lag.observed)]
     for metric, timing in (
@@ -66,6 +69,13 @@ def scrape(
     )
     yield from _plugins(node, left_out)
     yield metrics.LEFT_OUT, [Sample((of,), number) for of, number in left_out.items()]
+
+
+def pair_figures(member: Member) -> Iterator[Family]:
+    """What is measured of a member of a pair."""
+    yield metrics.PAIR_STATE, [Sample((), member.state.value)]
+    yield metrics.PAIR_EPOCH, [Sample((), member.epoch)]
+    yield metrics.PAIR_SPARED, [Sample((), int(member.spared is not None))]
 
 
 def _timed(timing: Timing) -> Sample:

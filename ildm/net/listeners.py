@@ -89,13 +89,17 @@ class ClientListeners:
     def __iter__(self) -> Iterator[Listener]:
         return (place.listener for place in self._places)
 
-    async def open(self, config: Config, tls: NodeTls) -> None:
-        """Take all addresses; nobody is served yet. Raises: ListenError."""
+    async def open(self, config: Config, tls: NodeTls, patience: float = 0.0) -> None:
+        """Take all addresses; nobody is served yet. ``patience`` as in :meth:`Listener.open`.
+
+        Raises:
+            ListenError: one cannot be listened on.
+        """
         for key, each in config.clients_at:
             settings = _settings(each, config)
             listener = self._made(key, settings, tls)
             self._places.append(Place(key, listener, settings))
-            await listener.open()
+            await listener.open(patience)
 
     async def serve(self) -> None:
         """Raises: ListenError."""

@@ -8,6 +8,7 @@ import os
 import resource
 import signal
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from ildm.config import Config, ConfigError
@@ -15,6 +16,7 @@ from ildm.core.plugin.loading import load_plugins
 from ildm.log import configure_logging, get_logger
 from ildm.net.allocator import keep_freed_memory
 from ildm.net.server import NodeServer, descriptors_for_clients
+from ildm.net.standby import Standby
 from ildm.net.systemd import take_notifier, take_sockets, time_to_drain
 from ildm.net.transport import ListenError, uses_tls
 from ildm.preflight import examine
@@ -80,6 +82,13 @@ def run_node(config: Config, *, source: Path | None = None, started: Callable[[]
                 loop.add_signal_handler(signal.SIGHUP, end, signal.SIGHUP)
             else:
                 loop.add_signal_handler(signal.SIGHUP, reread)
+        standby = Standby(config, inherited, server.stop_requested) if config.site.members else None
+        if standby is not None:
+            server.claim = await standby.claim(partial(notifier.ready, "standing by"))
+            if server.claim is None:
+                await standby.close()
+                return
+            notifier.opening()
         await server.start()
         loop.set_exception_handler(server.failed)
         possible = server.node.admission.descriptors_for
@@ -102,6 +111,8 @@ def run_node(config: Config, *, source: Path | None = None, started: Callable[[]
         await server.stop_requested.wait()
         notifier.stopping(time_to_drain(server.config, len(server.node.sessions)))
         await server.stop()
+        if standby is not None:
+            await standby.close()
 
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(main())

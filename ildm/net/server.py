@@ -40,10 +40,13 @@ if TYPE_CHECKING:
 
     from ildm.config import Address
     from ildm.core.plugin.loading import PluginSpecs
+    from ildm.net.standby import Claim
     from ildm.net.transport.reactor import Reactor
 
 OWN_DESCRIPTORS = 64
 """What the process needs besides connections: sockets to listen on, the state, the log, the administrator."""
+FORMER_OWNER = 2.0
+"""Seconds that the former owner of a site has to give up its addresses, after the state directory."""
 
 
 class NodeServer:
@@ -55,12 +58,14 @@ class NodeServer:
         plugins: PluginSpecs | None = None,
         source: Path | None = None,
         inherited: Inherited | None = None,
+        claim: Claim | None = None,
     ) -> None:
         """``source`` is the file of the configuration, to be read again while the node runs; ``inherited``
-        sockets are listened on in place of new ones."""
+        sockets are listened on in place of new ones; ``claim`` is that of a member of a pair."""
         self.config = own(config)
         self.source = source
         self.inherited = Inherited() if inherited is None else inherited
+        self.claim = claim
         self.plugins = load_plugins(config) if plugins is None else plugins
         self.stop_requested = asyncio.Event()
         self.draining = False
@@ -130,6 +135,7 @@ class NodeServer:
             loop.call_soon_threadsafe,
             self.driver.log,
             config.limits.unsaved_bytes,
+            None if self.claim is None else self.claim.lock,
         )
         return turns
 
@@ -150,6 +156,7 @@ class NodeServer:
             spool=self.spool,
             counters=counters,
             release=__version__,
+            epoch=0 if self.claim is None or self.spool is None else self.spool.epoch,
         )
         self.bound_clients()
 
@@ -166,6 +173,7 @@ class NodeServer:
             gate,
             self.reloader.reload,
             lambda: self.tls,
+            None if self.claim is None else self.claim.member,
         )
 
     async def _listen_for_clients(self, gate: AddressGate, counters: Counters, turns: Turns) -> None:
@@ -180,7 +188,7 @@ class NodeServer:
             turns,
             self.driver.log,
         )
-        await self.for_clients.open(self.config, self.tls)
+        await self.for_clients.open(self.config, self.tls, self._patience)
 
     async def _listen_for_people(self, counters: Counters) -> None:
         """Serve metrics and the dashboard, where they are wanted."""
@@ -198,7 +206,7 @@ class NodeServer:
                 self.view, config.dashboard, token, counters, self.tls.dashboard, self.inherited
             )
             self.dashboard = pages
-            await pages.start()
+            await pages.start(self._patience)
 
     async def _listen_for_neighbors(self, counters: Counters, turns: Turns) -> None:
         """Take their address, if the algorithm has any; nobody is let in yet."""
@@ -219,7 +227,7 @@ class NodeServer:
             refused=lambda host, why: manager.turned_away.note(host, "", "tls", why),
         )
         self.for_neighbors.append(listener)
-        await listener.open()
+        await listener.open(self._patience)
         manager.listening_at(listener.port)
         for sock in listener.sockets:
             self.driver.bound_unsent(sock)
@@ -229,6 +237,9 @@ class NodeServer:
         self.node.start(self._neighbors(), new_state=self.store.is_new)
         for listener in self._listeners:  # plugins have heard of the start before anyone connects
             await listener.serve()
+        if self.claim is not None:
+            counters["pair_claims"] += 1
+            self.claim.opened(self.node.epoch)
         self.renewal = Renewal(self.tls, self.driver, counters)
         get_logger("ildm").info(
             "node started",
@@ -345,6 +356,11 @@ class NodeServer:
         if self.renewal is not None:
             self.renewal.stop()
         self.renewal = Renewal(tls, self.driver, self.node.counters)
+
+    @property
+    def _patience(self) -> float:
+        """Seconds for which addresses may still be in use: the kernel closes a process's files one by one."""
+        return 0.0 if self.claim is None else FORMER_OWNER
 
     @property
     def ports(self) -> list[int]:

@@ -25,6 +25,8 @@ FIRST = 3
 """Descriptor of the first socket (SD_LISTEN_FDS_START)."""
 MOST = 1024
 """Sockets that are taken."""
+OPENING = 600.0
+"""Seconds that the spool may take to be opened, as ``TimeoutStartSec`` in the unit."""
 Environment = MutableMapping[str, str]
 
 
@@ -41,16 +43,27 @@ class Notifier:
         self._socket: socket.socket | None = None
         self._failed = self._stopping = False
         self._timer: asyncio.TimerHandle | None = None
+        self._watchdog_put_off: int | None = None
+        """Its microseconds, while they are more."""
         if address:
             self._address = "\0" + address[1:] if address.startswith("@") else address
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
             self._socket.setblocking(False)
 
-    def ready(self) -> None:
-        """The node serves; from now on the event loop gives the signs of life."""
-        self._tell("READY=1", "STATUS=serving")
+    def ready(self, status: str = "serving") -> None:
+        """The node serves, or stands by for one that does; from now on the event loop gives the signs of
+        life."""
+        restored = () if self._watchdog_put_off is None else (f"WATCHDOG_USEC={self._watchdog_put_off}",)
+        self._watchdog_put_off = None
+        self._tell("READY=1", f"STATUS={status}", *restored)
         if self.watchdog is not None and self._timer is None:
             self._live(asyncio.get_running_loop(), self.watchdog / 2)
+
+    def opening(self) -> None:
+        """A node that stood by opens the spool; the event loop may give no sign of life for so long."""
+        if self.watchdog is not None:
+            self._watchdog_put_off = int(self.watchdog * 1e6)
+            self._tell("STATUS=opening the spool", f"WATCHDOG_USEC={int(OPENING * 1e6)}")
 
     def reloading(self, under_way: bool) -> None:
         """The configuration is being read again, or that has ended, well or not."""

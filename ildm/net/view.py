@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from ildm.config import Address, Config
     from ildm.core.local.bans import Kind
     from ildm.core.node import Node
+    from ildm.core.pair.states import Member
     from ildm.net.lag import LagWatch
     from ildm.net.transport.gate import AddressGate
     from ildm.net.transport.tls import LiveContext
@@ -77,6 +78,7 @@ class LiveView:
         gate: AddressGate | None = None,
         reload: Reload | None = None,
         certificates: Callable[[], Iterable[LiveContext]] = tuple,
+        member: Member | None = None,
     ) -> None:
         self.node = node
         self.store = store
@@ -88,6 +90,7 @@ class LiveView:
         self._reload = reload
         self.certificates = certificates
         """Those that the node shows now."""
+        self.member = member
         self.health = Health(node)
         self.traces = MessageTraces(node)
         self._session_import = SessionImport(node.clients)
@@ -121,6 +124,7 @@ class LiveView:
                 "shared_with": node.injector.same_broker.shared_with,
                 "sharing_unknown": node.injector.same_broker.unheard,
             },
+            "pair": None if self.member is None else self.member.row(),
             "clients": len(node.sessions),
             "clients_wait_for": node.links.start_gate.waiting_for,
             "persistent_sessions": node.clients.persistent,

@@ -411,7 +411,7 @@ class Met(Excuse):
     @staticmethod
     def holds(case: Case, evidence: Evidence) -> bool:
         message, about = case.message, evidence.about
-        if message is None or not message.retain or _is_overlay(evidence) or about.target != "ildm":
+        if message is None or not message.retain or _is_overlay(evidence) or about.target == "bridge":
             return False
         return any(
             (end <= case.t or (fault.topic == "hold-session" and fault.t <= case.t))
@@ -429,7 +429,7 @@ class Quality(Excuse):
     @staticmethod
     def holds(case: Case, evidence: Evidence) -> bool:
         message, about, receipt = case.message, evidence.about, case.receipt
-        if (about.target, about.algorithm) != ("ildm", BY_WISHES) or not case.by_topic:
+        if about.target == "bridge" or about.algorithm != BY_WISHES or not case.by_topic:
             return False
         since = case.published - about.settle
         return (

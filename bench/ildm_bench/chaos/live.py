@@ -20,6 +20,7 @@ from ildm_bench.chaos.drawing import TREE
 from ildm_bench.chaos.history import History, Run
 from ildm_bench.chaos.live_client import LiveClient
 from ildm_bench.chaos.nemesis import UNABLE, Nemesis
+from ildm_bench.chaos.pairs import PairedSites
 from ildm_bench.chaos.processes import BridgedSites, IldmSites, Sites, can_mount, make_of
 from ildm_bench.chaos.readings import Readings
 from ildm_bench.chaos.recording import Recorder
@@ -74,7 +75,7 @@ async def run_live(
     target: str = "ildm",
     host: str = LOOPBACK,
 ) -> LiveRun:
-    """Run a schedule. ``directory``: for processes; ``target``: ``ildm`` or ``bridge``.
+    """Run a schedule. ``directory``: for processes; ``target``: ``ildm``, ``pair`` or ``bridge``.
 
     ``host``: a loopback address; ports of it may be those of others at 127.0.0.1.
 
@@ -89,6 +90,8 @@ async def run_live(
     sites: Sites
     if target == "bridge":
         sites = BridgedSites(schedule.setting, directory, host)
+    elif target == "pair":
+        sites = PairedSites(schedule.setting, directory, host, small)
     else:
         sites = IldmSites(schedule.setting, directory, host, small)
     live = _Live(schedule, faults, sites, history)
@@ -101,10 +104,10 @@ async def run_live(
             run,
             engine="live",
             target=target,
-            algorithm=setting.algorithm if target == "ildm" else "",
+            algorithm=setting.algorithm if target != "bridge" else "",
             broker="+".join(dict.fromkeys(setting.brokers)),
             store="kept" if set(setting.brokers) == {"mosquitto"} else "lossy",
-            mode=setting.mode if target == "ildm" else "",
+            mode=setting.mode if target != "bridge" else "",
             sites=len(setting.sites),
             seed=schedule.seed,
             fault=name_of(faults, setting),
@@ -132,7 +135,7 @@ def possible(faults: Sequence[Fault], target: str) -> tuple[list[Fault], list[st
             skipped.append(f"{fault.kind}: {UNABLE[fault.kind]}")
         elif fault.kind == "disk-full" and not can_mount():
             skipped.append("disk-full: a disk of its own needs root")
-        elif target == "ildm" or fault.kind in LINK_FAULTS:
+        elif target != "bridge" or fault.kind in LINK_FAULTS:
             left.append(fault)
         elif fault.kind in CARRIED:
             brokers = [each.replace("node/", "broker/") for each in fault.targets]

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ildm.testing.live.node import NodeProcess
 from ildm.testing.live.process import ManagedProcess, ProcessError
+from ildm_bench.chaos.pairs import ends_by_others
 from ildm_bench.chaos.processes import IldmSites, Sites
 from ildm_bench.chaos.recording import Recorder
 from ildm_bench.chaos.schedule import Fault, Kind
@@ -71,7 +72,8 @@ class Nemesis:
         while True:
             for name, process in self.sites.processes.items():
                 if not self._down[name] and not self._locks[name].locked() and not process.running:
-                    self.ended.append(f"{name} ended by itself\n{process.log()[-2000:]}")
+                    if not ends_by_others(process):
+                        self.ended.append(f"{name} ended by itself\n{process.log()[-2000:]}")
                     await self._launch(name)
             await asyncio.sleep(AGAIN)
 

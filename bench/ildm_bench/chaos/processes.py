@@ -117,6 +117,8 @@ class Sites(ABC):
 class IldmSites(Sites):
     """A node beside each broker. What they say to each other goes through proxies."""
 
+    node_class: type[NodeProcess] = NodeProcess
+
     def __init__(self, setting: Setting, directory: Path, host: str, small: Sequence[str] = ()) -> None:
         """``small``: sites whose spool gets a disk of its own of `SMALL_DISK` bytes, which needs root.
 
@@ -129,7 +131,7 @@ class IldmSites(Sites):
         place = Placement(host=host)
         for site in setting.sites:
             broker = self.brokers[site]
-            node = NodeProcess(
+            node = self.node_class(
                 directory / f"node-{site}", broker.address, self._algorithm(site), node_id=site, place=place
             )
             if site in small:

@@ -35,7 +35,10 @@ COLUMNS = ("runs", "published", "owed", "lost", "twice", "order", "retained", "s
 
 TargetOption = Annotated[
     str,
-    typer.Option(metavar="ildm|bridge", help="Nodes, or Mosquitto's own bridges between the brokers."),
+    typer.Option(
+        metavar="ildm|pair|bridge",
+        help="Nodes, a pair of nodes at each site, or Mosquitto's own bridges between the brokers.",
+    ),
 ]
 AlgorithmOption = Annotated[
     list[str] | None, typer.Option(help="Cooperation algorithm. May be repeated.", show_default="sf")
@@ -119,7 +122,7 @@ def run(
         from ildm_bench.chaos.virtual.cli import replay, simulate  # noqa: PLC0415 - slow to import
 
         if target != "ildm":
-            raise typer.BadParameter("there are no bridges in virtual time", param_hint="--target")
+            raise typer.BadParameter("in virtual time there are nodes alone", param_hint="--target")
         if file:
             replay(file)
             return

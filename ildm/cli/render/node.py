@@ -29,6 +29,7 @@ def status(data: Mapping[str, Any]) -> RenderableType:
     rows: list[tuple[str, RenderableType]] = [
         ("node", Text(f"{cell(data['node_id'])}  (ildm {cell(data['version'])})")),
         ("status", state(data["status"], f"for {duration(data['uptime'])}")),
+        *_pair(data.get("pair")),
         ("algorithm", cell(data["algorithm"] or "none: relays only")),
         ("clients at", cell(data["listen"])),
         ("neighbours at", cell(data["link_listen"])),
@@ -52,6 +53,20 @@ def status(data: Mapping[str, Any]) -> RenderableType:
     if data["filters"]:
         rows.insert(3, ("filters", cell(", ".join(data["filters"]))))
     return Group(facts(rows), Text(), counters(data["counters"]))
+
+
+def _pair(member: Mapping[str, Any] | None) -> list[tuple[str, RenderableType]]:
+    """Which member of its site the node is, and who owns the site."""
+    if member is None:
+        return []
+    line = Text(f"member {cell(member['member'])}: {member['state']}")
+    if member["owner"] not in (None, member["member"]):
+        line.append(f"  {cell(member['owner'])} owns the site", style="dim")
+    if member["epoch"]:
+        line.append(f"  epoch {member['epoch']}", style="dim")
+    if member["spared"]:
+        line.append(f"  the owner is silent and stays: {printable(str(member['spared']))}", style="red")
+    return [("pair", line)]
 
 
 def _unknown(sessions: int, adopted_for: float) -> list[tuple[str, RenderableType]]:

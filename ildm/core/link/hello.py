@@ -32,6 +32,7 @@ PROOF = 32
 """Bytes of a proof."""
 LATEST = 253_402_300_799_000
 """9999-12-31 in milliseconds: no clock is told to show more."""
+HIGHEST_EPOCH = (1 << 32) - 1
 MAX_ADDRESS = 300
 """Characters: a host name of 253 and a port, and something to spare."""
 RELEASE = re.compile(r"[0-9A-Za-z.+-]{1,32}", re.ASCII)
@@ -75,6 +76,8 @@ class Hello:
     """Versions of the algorithm's own messages that this node reads."""
     release: str = ""
     """Of the node's software, for people: nothing is decided by it."""
+    epoch: int = 0
+    """Of the claim by which this member of a pair owns its site; 0: the node is in no pair."""
 
     def properties(self) -> list[tuple[str, str]]:
         return [
@@ -97,6 +100,7 @@ class Hello:
             ("features", encoded(self.features)),
             ("algorithm-wire", str(self.wire)),
             ("release", self.release),
+            ("epoch", str(self.epoch)),
         ]
 
     @classmethod
@@ -131,6 +135,7 @@ class Hello:
                 features=decoded(said.get("features", "")),
                 wire=_wire(said.get("algorithm-wire")),
                 release=release if RELEASE.fullmatch(release) else "",
+                epoch=int(said.get("epoch", "0")),
             )
         except (KeyError, ValueError) as error:
             raise ProtocolViolation(f"incomplete hello: {error}", clause="MQTT-4.13") from None
@@ -141,6 +146,7 @@ class Hello:
             and len(hello.address) <= MAX_ADDRESS
             and hello.inflight_bytes >= 0
             and 0 <= hello.time <= LATEST
+            and 0 <= hello.epoch <= HIGHEST_EPOCH
         ):
             raise ProtocolViolation("hello out of range", clause="MQTT-4.13")
         return hello
@@ -153,7 +159,7 @@ def _wire(said: str | None) -> Range:
         raise ValueError(f"algorithm-wire: {error}") from None
 
 
-SINCE_RANGES = ("protocol", "features", "algorithm-wire", "release")
+SINCE_RANGES = ("protocol", "features", "algorithm-wire", "release", "epoch")
 """Properties that no node of an earlier protocol knows."""
 WHY = {
     "timeout": Unreachable.NO_ANSWER,

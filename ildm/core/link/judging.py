@@ -25,6 +25,9 @@ DUPLICATE = Refusal(
     "duplicate", "there is a link between these nodes", ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
 )
 
+DEPOSED = "deposed"
+"""Kind of refusal."""
+
 
 def own_protocols(parts: LinkParts) -> Range:
     """Versions of the link protocol that this node takes."""
@@ -67,6 +70,18 @@ def same_broker(one: str, other: str) -> Refusal:
         "linked nodes need a broker each"
     )
     return Refusal("same-broker", text, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR)
+
+
+def deposed(node_id: str) -> Refusal:
+    """Another member of the same site has claimed it later."""
+    text = f"another member of {node_id} owns the site by now"
+    return Refusal("deposed", text, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR)
+
+
+def follows(link: NeighborLink, hello: Hello) -> bool:
+    """Whether a later owner of the neighbour's site says hello: the one that is linked is its owner no more,
+    although its connection may seem to live."""
+    return 0 < link.epoch < hello.epoch
 
 
 def wrong_answer(hello: Hello, expected: str | None) -> Refusal | None:
@@ -128,6 +143,7 @@ class HelloJudge:
             features=offered(config.features.disabled) if first is None else first.features,
             wire=Range(*self.parts.wire),
             release=self.parts.release,
+            epoch=self.parts.epoch,
         )
 
     def begins(self, link: NeighborLink | None) -> bool:
@@ -153,7 +169,9 @@ class HelloJudge:
             return self.hello(hello.node, hello.index, hello.token, link.age, len(link.senders))
         if self._has_same_broker(hello):
             return same_broker(self.parts.node_id, hello.node)._replace(node=self.parts.node_id)
-        if link is not None and link.control is not None:
+        if link is not None and 0 < hello.epoch < link.epoch:
+            return deposed(hello.node)._replace(node=self.parts.node_id)
+        if link is not None and link.control is not None and not follows(link, hello):
             # also when the neighbour seems to have restarted: two nodes might have the same id
             heard = self.parts.driver.now() - link.control.last_heard
             if not hello.on_demand:
@@ -176,7 +194,9 @@ class HelloJudge:
             if link is not None and self._differs(link, hello):
                 refusal = STALE
         elif refusal is None:
-            if link is not None and link.control is not None:
+            if link is not None and 0 < hello.epoch < link.epoch:
+                refusal = deposed(hello.node)
+            elif link is not None and link.control is not None and not follows(link, hello):
                 refusal = self._rival(link, hello)
             if refusal is None and self._has_same_broker(hello):
                 refusal = same_broker(self.parts.node_id, hello.node)

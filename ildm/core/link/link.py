@@ -255,6 +255,12 @@ class NeighborLink(Stateful):
         self.control = session
         self.open_sessions = [session]
 
+    @property
+    def epoch(self) -> int:
+        """Of the claim by which the neighbour owned its site when it was linked last; 0: it was in no pair,
+        or that is not remembered."""
+        return 0 if self.hello is None else self.hello.epoch
+
     def disconnect(self, reason: str) -> None:
         """Let go of all sessions; what is routed to the link meanwhile waits."""
         self.control = None

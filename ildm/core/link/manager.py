@@ -473,10 +473,14 @@ class LinkManager:
             self.membership.named(link)
 
     def _supersedes(self, session: LinkSession, link: NeighborLink, hello: Hello) -> bool:
-        """Of two connections between the same nodes the one dialed by the smaller id stays."""
+        """Of two connections between the same nodes the one dialed by the smaller id stays, but a later owner
+        of the neighbour's site has it in any case."""
         ours_smaller = self.parts.node_id < hello.node
         same_side = link.dialed == (session.neighbor is not None)
-        wins = same_side or ((session.neighbor is not None) == ours_smaller)
+        later = judging.follows(link, hello)
+        wins = later or same_side or ((session.neighbor is not None) == ours_smaller)
+        if later:
+            self.parts.counters["pair_followed"] += 1
         if wins:
             for old in list(link.open_sessions):
                 old.unbind()
@@ -515,6 +519,8 @@ class LinkManager:
             known = self.links.get(neighbor.node_id)
             if known is not None:
                 self._name(known)
+        if kind == judging.DEPOSED:
+            self.parts.counters["pair_deposed"] += 1
         if kind == judging.SAME_BROKER and session.refusal is not None and session.refusal.node:
             self.parts.injector.same_broker.refused_by(session.refusal.node)
         if not self.discovery.lost(neighbor, session.refusal):
@@ -555,6 +561,8 @@ class LinkManager:
         if not self._stopped:
             self.membership.changed()
             self.dialer.link_lost(link.node_id, kind, reason)
+            if link.epoch:  # another member may answer at an address that nobody answered at
+                self.dialer.hurry()
 
     def _discard(self, link: NeighborLink, reason: Left) -> None:
         self.membership.forgotten(link)

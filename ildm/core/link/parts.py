@@ -56,3 +56,5 @@ class LinkParts:
     """What outlives a restart; None where nothing does."""
     custody: Custody | None
     compression: Compression
+    epoch: int = 0
+    """Of the claim by which this node owns its site; 0: it is in no pair."""

@@ -128,7 +128,7 @@ class DashboardServer:
         """Show another certificate from now on."""
         self._listener.follow(self._listener.key, tls, None)
 
-    async def start(self) -> None:
+    async def start(self, patience: float = 0.0) -> None:
         """Listen.
 
         Raises:
@@ -170,7 +170,7 @@ class DashboardServer:
             await runner.setup()
             assert runner.server is not None  # made by setup
             self._connections = Connections(runner.server, self._counters, "dashboard", CONNECTIONS, IDLE)
-            await self._listener.open()
+            await self._listener.open(patience)
             await self._listener.serve()
             self.stream.start()
         except BaseException:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 import ssl
 from collections.abc import Callable
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 HANDSHAKE_TIMEOUT = 10.0
 """Seconds for TLS."""
+AGAIN = 0.01
+"""Seconds between two attempts to take an address that is in use."""
 UNDER_WAY = 2048
 """Connections of one listener before their session has begun; further ones are closed."""
 
@@ -141,17 +144,25 @@ class Listener:
         place = self._bound[0].socket.getsockname() if self._bound else None
         return place[1] if isinstance(place, tuple) else 0
 
-    async def open(self) -> None:
+    async def open(self, patience: float = 0.0) -> None:
         """Take the address; nobody is served yet.
+
+        ``patience``: seconds for which it may still be in use, by a process that is just ending.
 
         Raises:
             ListenError: that cannot be done; it names the key.
         """
         loop = asyncio.get_running_loop()
-        try:
-            self._bound = await self._sockets.bind(loop, self.address, self._mode, self._inherited)
-        except OSError as error:
-            raise self._cannot(error) from error
+        until = loop.time() + patience
+        while True:
+            try:
+                self._bound = await self._sockets.bind(loop, self.address, self._mode, self._inherited)
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE or loop.time() >= until:
+                    raise self._cannot(error) from error
+                await asyncio.sleep(AGAIN)
+            else:
+                return
 
     async def serve(self) -> None:
         """Serve whoever connects.

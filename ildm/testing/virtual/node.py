@@ -38,6 +38,7 @@ def make_node(
     secret: str | None = None,
     node_id: str | None = None,
     protocols: Range = PROTOCOLS,
+    epoch: int = 0,
     **settings: Any,
 ) -> Node:
     """A node that listens at ``name``:1 for clients and ``name``:2 for links; its broker is ``name``:3.
@@ -61,6 +62,7 @@ def make_node(
         counters=counters,
         spool=spool,
         protocols=protocols,
+        epoch=epoch,
     )
     world.listen(Address(name, 1), lambda: ClientSession(node.local), driver)
     world.listen(Address(name, 2), lambda: LinkSession(node.links, None, 0), driver)

@@ -14,7 +14,7 @@ from ildm.config import load_config
 from ildm.testing.live.brokers import Mosquitto
 from ildm.testing.live.node import NodeProcess
 from ildm.testing.live.ports import free_port
-from tests.net.systemd.unit import SERVICE, SOCKET, UNITS, analyze, missing, rules, values
+from tests.net.systemd.unit import PAIR, SERVICE, SOCKET, UNITS, analyze, missing, rules, settings, values
 from tests.net.transport.client import connected, echoes
 from tests.net.transport.conftest import running
 from tests.net.transport.pki import Pki
@@ -33,14 +33,14 @@ def analyzer() -> None:
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
     """The units beside each other, with a program that is there."""
-    for unit in (SERVICE, SOCKET):
+    for unit in (SERVICE, PAIR, SOCKET):
         text = unit.read_text().replace("/usr/bin/ildm", sys.executable)
         (tmp_path / unit.name.replace("@", "@site")).write_text(text)
     return tmp_path
 
 
 def test_systemd_understands_them(installed: Path) -> None:
-    done = analyze("verify", "--man=no", *installed.glob("ildm@site.*"))
+    done = analyze("verify", "--man=no", *installed.glob("ildm*@site.*"))
     said = [line for line in done.stderr.splitlines() if "ildm" in line]
     assert (done.returncode, said) == (0, [])
 
@@ -52,6 +52,14 @@ def test_what_they_leave_open_is_little(installed: Path) -> None:
     assert float(found.group(1)) <= EXPOSED, done.stdout
 
 
+def test_members_of_a_pair_share_user_and_directory_and_come_back() -> None:
+    alike = {"DynamicUser", "PrivateUsers", "ProcSubset"}  # of these a member could not end another one
+    assert not alike & {key for key, _ in settings(PAIR)}
+    assert values(PAIR, "User") == ["ildm"]
+    assert values(PAIR, "Restart") == ["always"]
+    assert not any("%i" in each for each in values(PAIR, "StateDirectory"))
+
+
 def test_files_and_commands_they_name(tmp_path: Path) -> None:
     """The directory of the state and the socket that ``ExecReload`` asks are the configuration's."""
     path = tmp_path / "site.yaml"
@@ -60,7 +68,7 @@ def test_files_and_commands_they_name(tmp_path: Path) -> None:
     assert reload.replace("%i", "site").endswith(f"reload --socket {load_config(path).admin_socket}")
     assert values(SERVICE, "StateDirectory") == ["ildm/%i"]
     assert values(SERVICE, "ExecStart") == ["/usr/bin/ildm run --config /etc/ildm/%i.yaml"]
-    assert [unit.name for unit in sorted(UNITS.glob("*@*"))] == [SERVICE.name, SOCKET.name]
+    assert [unit.name for unit in sorted(UNITS.glob("*@*"))] == [PAIR.name, SERVICE.name, SOCKET.name]
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from typing import Any
 
 UNITS = Path(__file__).parents[3] / "configs" / "systemd"
 SERVICE = UNITS / "ildm@.service"
+PAIR = UNITS / "ildm-pair@.service"
 SOCKET = UNITS / "ildm@.socket"
 
 
