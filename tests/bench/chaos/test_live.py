@@ -10,10 +10,12 @@ import pytest
 from ildm_bench.chaos.drawing import Scale, draw, draw_setting
 from ildm_bench.chaos.live import PATIENCE, patience
 from ildm_bench.chaos.live_runs import Finished, LiveRuns, Planned
+from ildm_bench.chaos.schedule import Fault
 from tests.support.brokers import require_broker
 
 pytestmark = pytest.mark.broker
 SHORT = Scale(seconds=4, publications=80, faults=2, pause=2)
+LONGER = Scale(seconds=8, publications=160, faults=2, pause=2)
 
 
 def ran(directory: Path, fault: str, target: str = "ildm") -> Finished:
@@ -41,6 +43,29 @@ def test_nothing_is_lost(tmp_path: Path, fault: str) -> None:
     assert finished.kept is None
     assert (tmp_path / f"history-{fault}.parquet").exists()
     assert not (tmp_path / "work" / fault).exists()
+
+
+def test_pairs_lose_nothing_and_repeat_nothing_when_owners_end_or_stand_still(tmp_path: Path) -> None:
+    """Both members of site a own it in turn; that of site b stands still until it was ended."""
+    require_broker("mosquitto")
+    drawn = draw_setting(3, "sf", sites=2, rings=False)
+    setting = replace(drawn, options={"spool": drawn.options["spool"]})
+    schedule = draw(3, "sf", fault="none", scale=LONGER, setting=setting)
+    faults = (
+        Fault(3.5, "kill", ("node/a",), 0.2),
+        Fault(4.5, "pause", ("node/b",), 10.0),
+        Fault(5.5, "kill", ("node/a",), 0.2),
+    )
+    planned = Planned("pairs", replace(schedule, faults=faults), "pair")
+    (finished,) = LiveRuns(tmp_path, 1).run([planned])
+    outcome = finished.outcome
+    assert not finished.wrong
+    assert finished.complete
+    assert outcome is not None
+    assert [each for each in outcome.findings if each.cause == "ours"] == []
+    (counted,) = outcome.counted
+    assert counted.owed > 100
+    assert counted.setting.target == "pair"
 
 
 def test_a_run_over_slow_links_may_last_as_long_as_they_need() -> None:
