@@ -18,6 +18,10 @@ IMPORT_TIMEOUT = 120.0
 """Seconds that a node may take for many sessions."""
 
 
+UPGRADE = 600.0
+"""Seconds that an upgrade may take beside the start of the next process."""
+
+
 class NoNodeError(AdminError):
     """Nobody answers on the admin socket."""
 
@@ -153,6 +157,11 @@ class AdminClient:
 
     def set_log_level(self, level: str) -> Row:
         return self._object("PUT", "/v1/log-level", {"level": level})
+
+    def upgrade(self, python: str | None, timeout: float) -> Row:
+        """See :meth:`ildm.admin.view.NodeView.upgrade`; ``timeout`` in seconds."""
+        # clients that have to be sent away, and the state that has to be opened, take their time
+        return self._object("POST", "/v1/upgrade", {"python": python, "timeout": timeout}, timeout + UPGRADE)
 
     def stop(self) -> Row:
         return self._object("POST", "/v1/stop", {})

@@ -43,6 +43,12 @@ BROKER_CONNECT = _gauge(
 BROKER_CONNACK = _gauge(
     "broker_connack_seconds", "seconds", "How long the broker took to answer CONNECT", kind="histogram"
 )
+HANDOVER = _gauge(
+    "handover_pause_seconds",
+    "seconds",
+    "How long nobody was served while an upgrade handed the clients over",
+    kind="histogram",
+)
 BROKER_QUEUE = _gauge("broker_queue_messages", "messages", "Messages of other sites that wait for the broker")
 BROKER_QUEUE_BYTES = _gauge("broker_queue_bytes", "bytes", "The same in bytes")
 BROKER_QUEUE_LIMIT = _gauge("broker_queue_limit_bytes", "bytes", "Bound of that")
@@ -158,6 +164,7 @@ MEASURED = (
     LAG,
     CLIENTS,
     HANDSHAKE,
+    HANDOVER,
     SESSIONS,
     FILTERS,
     CERTIFICATE_ENDS,

@@ -35,6 +35,7 @@ POST    /v1/reload                ``{"dry_run": false}``                      th
 POST    /v1/plugins/reload                                                    the view's object
 GET     /v1/log-level                                                         ``{level}``
 PUT     /v1/log-level             ``{"level": "debug"}``                      ``{level}``
+POST    /v1/upgrade               ``{"python": null, "timeout": 60}``         the view's object
 POST    /v1/stop                                                              202, ``{"stopping": true}``
 ======= ========================= =========================================== ======================
 
@@ -143,6 +144,13 @@ class Reload(Body):
     dry_run: StrictBool = False
 
 
+class Upgrade(Body):
+    """Body of ``POST /v1/upgrade``."""
+
+    python: Annotated[str, Field(min_length=1, max_length=4096)] | None = None
+    timeout: Annotated[float, Field(gt=0, le=3600)] = 60.0
+
+
 class LogLevel(Body):
     """Body of ``PUT /v1/log-level``."""
 
@@ -203,6 +211,14 @@ class AdminServer:
             await self.stop()
             raise
 
+    def retire(self) -> None:
+        """Give the socket up for another process; what is being asked is still answered."""
+        inode, self._inode = self._inode, None
+        if inode is not None:
+            close_socket(self.path, inode)
+        if self._server is not None:
+            self._server.close()
+
     async def stop(self) -> None:
         """Answer what is being asked, close, remove the socket file. Without a start: nothing happens."""
         server, self._server = self._server, None
@@ -255,6 +271,7 @@ class AdminServer:
                 web.post("/v1/plugins/reload", self._reload_plugins),
                 web.get("/v1/log-level", _object(lambda: {"level": log_level()})),
                 web.put("/v1/log-level", self._set_log_level),
+                web.post("/v1/upgrade", self._upgrade),
                 web.post("/v1/stop", self._stop),
                 *watch_routes(view),
             ]
@@ -423,6 +440,12 @@ class AdminServer:
         body = await self._body(request, LogLevel)
         self.view.set_log_level(body.level)
         return web.json_response({"level": body.level})
+
+    async def _upgrade(self, request: web.Request) -> web.Response:
+        body = await self._body(request, Upgrade)
+        get_logger("ildm.admin").info("upgrade asked for", python=body.python)
+        # whoever asks may go away meanwhile; what has begun is done
+        return web.json_response(await asyncio.shield(self.view.upgrade(body.python, body.timeout)))
 
     async def _stop(self, request: web.Request) -> web.Response:
         get_logger("ildm.admin").info("stop asked for")

@@ -309,5 +309,15 @@ class NodeView(Protocol):
     def set_log_level(self, level: str) -> None:
         """``level`` is debug, info, warning or error."""
 
+    async def upgrade(self, python: str | None, seconds: float) -> Row:
+        """Let a new process take the node over, with the clients; ``python`` is its interpreter; it has
+        ``seconds`` to be ready.
+
+        ``pid, clients, sent_away`` and ``pause`` in seconds.
+
+        Raises:
+            AdminError: why not; this process goes on.
+        """
+
     def stop(self) -> None:
         """Begin to drain and stop; returns at once."""

@@ -88,13 +88,15 @@ def run(
     `ildm reload`, or drains it where it has a terminal.
     """
     from ildm.config import load_config  # noqa: PLC0415
+    from ildm.net.handover.taking import predecessor  # noqa: PLC0415
 
-    loaded = load_config(config)
-    from ildm.checking import naming  # noqa: PLC0415
-    from ildm.net.run import run_node  # noqa: PLC0415
+    with predecessor(os.environ) as before:
+        loaded = load_config(config)
+        from ildm.checking import naming  # noqa: PLC0415
+        from ildm.net.run import run_node  # noqa: PLC0415
 
-    with naming(config):
-        status = run_node(loaded, source=config)
+        with naming(config):
+            status = run_node(loaded, source=config, before=before)
     raise typer.Exit(status)
 
 

@@ -59,6 +59,9 @@ CLIENTS = united(
     counter("clients_connected", "connections", "Clients that the broker has accepted"),
     counter("clients_banned", "connections", "Clients refused, as an administrator keeps them out"),
     counter("clients_kicked", "connections", "Clients ended by an administrator"),
+    counter("clients_handed_over", "connections", "Clients that an upgrade has left connected"),
+    counter("clients_sent_away", "connections", "Clients that an upgrade could not leave connected"),
+    counter("handover_failed", "upgrades", "Upgrades that have failed, so that the node has gone on"),
     counter("clients_rejected", "connections", "Clients rejected by a filter"),
     counter(
         "authentication_failures",

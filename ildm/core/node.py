@@ -130,6 +130,8 @@ class Node(ClientEvents):
         self.clients.session_away = self._client_away
         self.bans = Bans(self.calendar, store)
         self.links = LinkManager(self._link_parts(), link_secret)
+        self._resumed: dict[str, int | None] = {}
+        """What clients want that another process has served, until the algorithm is told."""
         self.accepting = True
         self.drain_deadline = 0.0
         self._make_plugins(plugins)
@@ -294,11 +296,18 @@ class Node(ClientEvents):
         except FAILURES as error:  # whatever a stranger's constructor raises
             raise PluginError(f"{kind} {spec.name!r} cannot be made: {described(error)}") from error
 
-    def start(self, neighbors: Mapping[Address, bool], *, new_state: bool = False) -> None:
+    def start(
+        self,
+        neighbors: Mapping[Address, bool],
+        *,
+        new_state: bool = False,
+        resume: Callable[[], None] | None = None,
+    ) -> None:
         """Begin to work: what is remembered, plugins, injection sessions, links.
 
         Args:
             new_state: nothing was saved here before.
+            resume: brings clients that another process has served, before links tell what they want.
         """
         self.state.start()
         self.calendar.start()
@@ -307,6 +316,10 @@ class Node(ClientEvents):
         self.dispatch.start()
         self.bans.restore()
         self.clients.restore()
+        if resume is not None:
+            resume()
+            self.clients.all_resumed(self._resumed)
+            self._resumed = {}
         if self.router.active:
             self._await_releases()
             if new_state:
@@ -391,6 +404,28 @@ class Node(ClientEvents):
 
         check()
 
+    def send_away(self, leaving: list[ClientSession]) -> None:
+        """End these clients in order, at ``limits.drain_rate``."""
+        self._move_off(leaving)
+
+    def part(self) -> None:
+        """End without a word to clients, which another process goes on with.
+
+        Links and the node's own sessions at the broker are made anew there.
+        """
+        self.accepting = False
+        for link in self.links.links.values():
+            self._given_up(link.give_up(), neighbor=link.node_id)
+        self._given_up(self.links.cooperation.rerouting.give_up(), neighbor="no path")
+        self._given_up(self.injector.give_up(), broker=str(self.broker_address))
+        self.calendar.stop()
+        self.clients.stop()
+        self.links.stop()
+        self.injector.stop()
+        self.loop_guard.stop()
+        self.dispatch.stop()
+        self.state.stop()
+
     def _move_off(self, leaving: list[ClientSession]) -> None:
         """Send clients away, some now and the others bit by bit, at ``limits.drain_rate``."""
         rate = self.config.limits.drain_rate
@@ -428,6 +463,23 @@ class Node(ClientEvents):
         self.counters["clients_connected"] += 1
         self.driver.log("info", "client connected", client_id=session.client_id, peer=session.peer)
         return record
+
+    def client_resumed(self, session: Client, state: Mapping[str, Any]) -> ClientRecord:
+        """A client that another process has served goes on here."""
+        assert isinstance(session, ClientSession)
+        self.sessions.add(session)
+        self.local.session_established(session)
+        if session.paired is not None:
+            self.local.session_established(session.paired)
+        self.counters["clients_handed_over"] += 1
+        return self.clients.resumed(
+            session,
+            state["key"],
+            state["expiry"],
+            state["filters"],
+            dict(state["qos2"]),
+            self._resumed,
+        )
 
     def client_gone(self, session: Client, exc: Exception | None) -> None:
         """A client's TCP connection has ended."""

@@ -32,3 +32,5 @@ class Timings:
         """Connections to the broker for clients."""
         self.connack = Timing()
         """From a client's CONNECT to the broker's CONNACK, what enhanced authentication takes with it."""
+        self.handover = Timing()
+        """Nobody was served while a process took the clients of the one before it."""

@@ -46,6 +46,7 @@ def scrape(
         (metrics.HANDSHAKE, node.timings.handshake),
         (metrics.BROKER_CONNECT, node.timings.connect),
         (metrics.BROKER_CONNACK, node.timings.connack),
+        (metrics.HANDOVER, node.timings.handover),
     ):
         yield metric, [_timed(timing)]
     yield metrics.CLIENTS, _clients(node)

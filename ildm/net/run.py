@@ -9,21 +9,25 @@ import resource
 import signal
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ildm.config import Config, ConfigError
 from ildm.core.plugin.loading import load_plugins
+from ildm.core.trial import try_plugins
 from ildm.log import configure_logging, get_logger
 from ildm.net.allocator import keep_freed_memory
+from ildm.net.reload.settings import read_secrets
 from ildm.net.server import NodeServer, descriptors_for_clients
 from ildm.net.standby import Standby
-from ildm.net.systemd import take_notifier, take_sockets, time_to_drain
+from ildm.net.systemd import for_the_next, take_notifier, take_sockets, time_to_drain
 from ildm.net.transport import ListenError, uses_tls
 from ildm.preflight import examine
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ildm.net.handover.estate import Estate
+    from ildm.net.handover.taking import Predecessor
 
 COLLECT_AFTER = (2_000, 10, 100)
 """When the collector of cycles runs on the youngest objects, the younger ones, all of them: after so many
@@ -31,8 +35,15 @@ made and not freed, then after so many runs of the kind before. It takes up to a
 and nobody is served meanwhile."""
 
 
-def run_node(config: Config, *, source: Path | None = None, started: Callable[[], None] | None = None) -> int:
-    """Run a node until a signal or the admin API stops it; returns the exit status.
+def run_node(
+    config: Config,
+    *,
+    source: Path | None = None,
+    started: Callable[[], None] | None = None,
+    before: Predecessor | None = None,
+) -> int:
+    """Run a node until a signal or the admin API stops it, or another process has taken it over; returns the
+    exit status. ``before`` is the process whose clients this one takes over.
 
     SIGTERM and SIGINT drain; a second one ends the drain, and the status is 1. SIGHUP takes up the
     configuration as ``ildm reload`` does; it drains where there is a terminal, which is gone then, or no
@@ -46,18 +57,29 @@ def run_node(config: Config, *, source: Path | None = None, started: Callable[[]
     _raise_file_limit()
     if uses_tls(config):
         keep_freed_memory()
+    environment = for_the_next(os.environ)
     notifier, inherited = take_notifier(os.environ), take_sockets(os.environ)
     plugins = load_plugins(config)
-    findings = examine(config, thorough=False, given=inherited.paths, has_overlay=plugins.has_overlay)
+    given = inherited.paths if before is None else [each.url.host for _, each in config.clients_at]
+    findings = examine(config, thorough=False, given=given, has_overlay=plugins.has_overlay)
     if fatal := [f"{found.key}: {found.text}" for found in findings if found.fatal]:
         raise ConfigError("\n".join(fatal))
     for found in findings:
         get_logger("ildm").warning("configuration", key=found.key, problem=found.text)
 
     status = 0
+    estate: Estate | None = None
+    if before is not None:
+        if config.site.members:
+            raise ConfigError("site.members: an upgrade cannot make a member of a pair of the node")
+        read_secrets(config)
+        try_plugins(config, plugins)
+        estate = before.ready(config, inherited)
 
     async def main() -> None:
-        server = NodeServer(config, plugins, source, inherited)
+        nonlocal estate
+        signalled = False
+        server = NodeServer(config, plugins, source, inherited, estate=estate, environment=environment)
         server.reloader.watch = notifier.reloading
 
         def reread() -> None:
@@ -65,7 +87,8 @@ def run_node(config: Config, *, source: Path | None = None, started: Callable[[]
                 server.reloader.ask()
 
         def end(number: signal.Signals) -> None:
-            nonlocal status
+            nonlocal status, signalled
+            signalled = True
             if not server.stop_requested.is_set():
                 get_logger("ildm").info("signal: the node drains and stops", signal=number.name)
                 server.request_stop()
@@ -73,6 +96,9 @@ def run_node(config: Config, *, source: Path | None = None, started: Callable[[]
                 get_logger("ildm").warning("another signal: the node ends at once", signal=number.name)
                 status = 1
                 server.hurry()
+
+        def failed(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+            server.failed(loop, context)  # of the node that there is by then
 
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -90,7 +116,8 @@ def run_node(config: Config, *, source: Path | None = None, started: Callable[[]
                 return
             notifier.opening()
         await server.start()
-        loop.set_exception_handler(server.failed)
+        estate = None
+        loop.set_exception_handler(failed)
         possible = server.node.admission.descriptors_for
         if possible is not None and possible < config.limits.clients:
             log = get_logger("ildm")
@@ -109,6 +136,23 @@ def run_node(config: Config, *, source: Path | None = None, started: Callable[[]
         gc.freeze()
         gc.set_threshold(*COLLECT_AFTER)
         await server.stop_requested.wait()
+        while (upgrade := server.upgrade) is not None and upgrade.leaving:
+            await upgrade.ended.wait()
+            if upgrade.taken:
+                notifier.succeeded_by(upgrade.pid)
+                if signalled:
+                    os.kill(upgrade.pid, signal.SIGTERM)
+                await server.stop_admin()
+                return
+            former = server
+            server = NodeServer(
+                former.config, plugins, source, inherited, estate=upgrade.estate, environment=environment
+            )
+            server.reloader.watch = notifier.reloading
+            await former.stop_admin()
+            await server.start()
+            if not signalled:
+                await server.stop_requested.wait()
         notifier.stopping(time_to_drain(server.config, len(server.node.sessions)))
         await server.stop()
         if standby is not None:

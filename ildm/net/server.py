@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import resource
 import secrets
 from functools import partial
@@ -22,6 +23,7 @@ from ildm.log import get_logger
 from ildm.net.dashboard.server import DashboardServer
 from ildm.net.dashboard.token import take_token
 from ildm.net.driver import AsyncioDriver
+from ildm.net.handover.giving import Upgrade, UpgradeError
 from ildm.net.lag import LagWatch
 from ildm.net.listeners import ClientListeners
 from ildm.net.metrics import MetricsServer
@@ -36,10 +38,12 @@ from ildm.state.spool import FileSpool, OsDisk
 from ildm.state.store import StateStore
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from ildm.config import Address
     from ildm.core.plugin.loading import PluginSpecs
+    from ildm.net.handover.estate import Estate
     from ildm.net.standby import Claim
     from ildm.net.transport.reactor import Reactor
 
@@ -59,9 +63,12 @@ class NodeServer:
         source: Path | None = None,
         inherited: Inherited | None = None,
         claim: Claim | None = None,
+        estate: Estate | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         """``source`` is the file of the configuration, to be read again while the node runs; ``inherited``
-        sockets are listened on in place of new ones; ``claim`` is that of a member of a pair."""
+        sockets are listened on in place of new ones; ``claim`` is that of a member of a pair; ``estate`` is
+        what the process before has left, and ``environment`` what a next one is told beside this one's."""
         self.config = own(config)
         self.source = source
         self.inherited = Inherited() if inherited is None else inherited
@@ -90,6 +97,10 @@ class NodeServer:
         self.exporter: Exporter | None = None
         """Of traces, to a collector."""
         self._lag: LagWatch | None = None
+        self.environment: Mapping[str, str] = {} if environment is None else environment
+        self.upgrade: Upgrade | None = None
+        """Under way, or the one that has ended this node."""
+        self._estate = estate
 
     async def start(self) -> None:
         """Listen and begin to work.
@@ -99,6 +110,9 @@ class NodeServer:
             ListenError: an address cannot be listened on.
         """
         counters = Counters()
+        estate = self._estate
+        if estate is not None:
+            self.inherited.lent = estate.find
         turns = self._make_ground(counters)
         try:
             self._make_node(counters)
@@ -110,6 +124,9 @@ class NodeServer:
             await self._listen_for_clients(gate, counters, turns)
             await self._listen_for_people(counters)
             await self._listen_for_neighbors(counters, turns)
+            if estate is not None:
+                self.inherited.lent = lambda place: None
+                estate.close_listening()
             if self.inherited.unused:
                 raise ListenError(
                     f"nothing in the configuration listens on {', '.join(self.inherited.unused)}, which this "
@@ -174,6 +191,7 @@ class NodeServer:
             self.reloader.reload,
             lambda: self.tls,
             None if self.claim is None else self.claim.member,
+            self.give_clients,
         )
 
     async def _listen_for_clients(self, gate: AddressGate, counters: Counters, turns: Turns) -> None:
@@ -234,7 +252,18 @@ class NodeServer:
 
     async def _begin(self, counters: Counters) -> None:
         config = self.config
-        self.node.start(self._neighbors(), new_state=self.store.is_new)
+        estate, self._estate = self._estate, None
+        if estate is not None:
+            gc.disable()  # until all clients are here: so many objects are made, and none is to be freed
+        self.node.start(
+            self._neighbors(),
+            new_state=self.store.is_new,
+            resume=None if estate is None else lambda: estate.restore(self),
+        )
+        if estate is not None:
+            estate.took()
+            estate.go_on(self)
+            gc.enable()
         for listener in self._listeners:  # plugins have heard of the start before anyone connects
             await listener.serve()
         if self.claim is not None:
@@ -267,6 +296,8 @@ class NodeServer:
 
     async def stop(self) -> None:
         """Drain, stop and give everything back."""
+        if self.upgrade is not None:
+            self.upgrade.give_up()
         get_logger("ildm").info("node stopping", clients=len(self.node.sessions))
         assert self.for_clients is not None  # start made them
         self.for_clients.close()  # only those: neighbours may come for what waits for them
@@ -277,6 +308,60 @@ class NodeServer:
         self.draining = False
         await self._close()
         get_logger("ildm").info("node stopped")
+
+    # an upgrade ----------------------------------------------------------------------------------
+
+    async def give_clients(self, python: str | None, seconds: float) -> dict[str, Any]:
+        """Let another process take this node over, and end; see :mod:`ildm.net.handover`.
+
+        Raises:
+            UpgradeError: the node goes on in this process.
+        """
+        if self.upgrade is not None:
+            raise UpgradeError("another upgrade is under way")
+        self.upgrade = upgrade = Upgrade(self, python, seconds)
+        try:
+            return await upgrade.run()
+        finally:
+            if upgrade.estate is None:
+                self.upgrade = None
+            else:
+                self.request_stop()
+
+    async def stop_serving_people(self) -> None:
+        """Give back what is not handed over: the sockets of metrics, the dashboard and the administrator."""
+        if self.admin is not None:
+            self.admin.retire()
+        if self.metrics is not None:
+            await self.metrics.stop()
+        if self.dashboard is not None:
+            await self.dashboard.stop()
+        if self.exporter is not None:
+            await self.exporter.stop()
+        self.metrics = self.dashboard = self.exporter = None
+
+    def part(self) -> Callable[[], None]:
+        """End the node, whose clients were taken from it; answers what closes the state, in any thread."""
+        assert self.for_clients is not None
+        for listener in self._listeners:
+            listener.retire(succeeded=True)
+        self.node.part()
+        return self.store.end()
+
+    async def give_back(self) -> None:
+        """The rest, but for the administrator, who waits for an answer."""
+        if self._lag is not None:
+            self._lag.stop()
+        if self.renewal is not None:
+            self.renewal.stop()
+        await self.driver.close()
+        if self.reactor is not None:
+            self.reactor.close()
+
+    async def stop_admin(self) -> None:
+        """Answer the administrator, and end."""
+        if self.admin is not None:
+            await self.admin.stop()
 
     def kill(self) -> None:
         """End without any good-bye, as a crash would; for tests."""

@@ -79,6 +79,11 @@ class Notifier:
         self._stopping = True
         self._tell("STOPPING=1", f"EXTEND_TIMEOUT_USEC={int(seconds * 1e6)}", "STATUS=draining")
 
+    def succeeded_by(self, pid: int) -> None:
+        """Another process is the service from now on."""
+        self._stopping = True
+        self._tell(f"MAINPID={pid}")
+
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
@@ -101,6 +106,13 @@ class Notifier:
             self._failed = True
         else:
             self._failed = False
+
+
+def for_the_next(environment: Environment) -> dict[str, str]:
+    """What the process that takes this one's place has to know of systemd: this one takes it from
+    ``environment``."""
+    names = ("NOTIFY_SOCKET", "WATCHDOG_USEC")
+    return {name: environment[name] for name in names if name in environment}
 
 
 def take_notifier(environment: Environment) -> Notifier:

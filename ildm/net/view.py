@@ -62,6 +62,8 @@ DROPPED = ("injection_dropped_", "link_dropped_", "spool_dropped_", "transfer_dr
 Answer = TypeVar("Answer")
 Reload = Callable[[bool], Awaitable[dict[str, Any]]]
 """Reads the configuration again; True: only says what would change."""
+Upgrade = Callable[[str | None, float], Awaitable[dict[str, Any]]]
+"""Lets another process take the node over: its interpreter, and seconds until it has to be ready."""
 
 
 class LiveView:
@@ -79,6 +81,7 @@ class LiveView:
         reload: Reload | None = None,
         certificates: Callable[[], Iterable[LiveContext]] = tuple,
         member: Member | None = None,
+        upgrade: Upgrade | None = None,
     ) -> None:
         self.node = node
         self.store = store
@@ -88,6 +91,7 @@ class LiveView:
         self.history = History() if history is None else history
         self.gate = gate
         self._reload = reload
+        self._upgrade = upgrade
         self.certificates = certificates
         """Those that the node shows now."""
         self.member = member
@@ -392,6 +396,11 @@ class LiveView:
             return await self._reload(dry_run)
         except ReloadError as refused:
             raise AdminError(str(refused)) from refused
+
+    async def upgrade(self, python: str | None, seconds: float) -> dict[str, Any]:
+        if self._upgrade is None:
+            raise AdminError("this node cannot be upgraded")
+        return await self._upgrade(python, seconds)
 
     def set_log_level(self, level: str) -> None:
         set_log_level(level)

@@ -442,6 +442,12 @@ class FakeView:
         changes = ["limits.clients: 1 -> 2", "+ link.neighbors: north:1885"]
         return {"file": "node.yaml", "dry_run": dry_run, "changes": changes, "warnings": ["listen: open"]}
 
+    async def upgrade(self, python: str | None, seconds: float) -> dict[str, Any]:
+        if self.broken is not None:
+            raise self.broken
+        self.calls.append(("upgrade", python, seconds))
+        return {"pid": 4711, "clients": 3, "sent_away": 1, "pause": 0.1}
+
     def set_log_level(self, level: str) -> None:
         self.calls.append(("level", level))
 

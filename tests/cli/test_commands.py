@@ -114,6 +114,7 @@ ANSWERS: dict[str, list[Any]] = {
     ],
     "sessions adopted": [{"unknown": 0}, {"unknown": 2}],
     "log-level": [{"level": "debug"}],
+    "upgrade": [{"pid": 4711, "clients": 10_000, "sent_away": 3, "pause": 0.12}],
     "stop": [{"stopping": True, "stopped": True}, {"stopping": True, "stopped": False}],
 }
 
@@ -492,6 +493,7 @@ def test_sizes(number: int, text: str) -> None:
         ("clients --limit 7", "clients", {"limit": 7}),
         ("clients --limit=7", "clients", {"limit": 7}),
         ("log-level debug", "log-level", {"level": "debug"}),
+        ("upgrade --timeout 2m", "upgrade", {"timeout": 120.0}),
         ("stop --no-wait", "stop", {"wait": False}),
     ],
 )

@@ -24,6 +24,8 @@ SessionSource = NewType("SessionSource", str)
 """Make of the broker whose sessions are read, or ``csv``."""
 SourceName = NewType("SourceName", str)
 """A file, or an address of HTTP."""
+Interpreter = NewType("Interpreter", str)
+"""Path of a Python; empty: the one that runs already."""
 UserName = NewType("UserName", str)
 SecretFile = NewType("SecretFile", str)
 """Its first line is the password."""
@@ -58,6 +60,8 @@ ANYBODY = SenderName("")
 ANY_KEY = KeyText("")
 NOBODY = UserName("")
 NO_FILE = SecretFile("")
+SAME = Interpreter("")
+MINUTE = Duration(60)
 DEFAULT_VHOST = VirtualHost("/")
 SESSION_SOURCES = ("mosquitto", "rabbitmq", "csv")
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -190,6 +194,7 @@ KINDS: dict[Any, Kind] = {
     OutputFile: Kind("FILE", _file),
     SessionSource: Kind("MAKE", _session_source, choices=SESSION_SOURCES),
     SourceName: Kind("FILE|URL", _file),
+    Interpreter: Kind("PATH", str),
     UserName: Kind("NAME", str),
     SecretFile: Kind("FILE", str),
     VirtualHost: Kind("NAME", str),

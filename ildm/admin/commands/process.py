@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ildm.admin.client import AdminClient
-from ildm.admin.commands.kinds import SHOW, LogLevelChoice
+from ildm.admin.commands.kinds import MINUTE, SAME, SHOW, Duration, Interpreter, LogLevelChoice
 from ildm.admin.commands.registry import command
 from ildm.admin.view import Row
 
@@ -21,3 +21,9 @@ def stop(node: AdminClient, *, wait: bool = True) -> Row:
     if wait:
         node.wait_stopped(60.0)
     return {**answer, "stopped": wait}
+
+
+@command("upgrade")
+def upgrade(node: AdminClient, *, python: Interpreter = SAME, timeout: Duration = MINUTE) -> Row:
+    """Let a new process take the node over, with its clients."""
+    return node.upgrade(python or None, timeout or MINUTE)

@@ -48,6 +48,10 @@ SHOW: dict[str, Callable[[Any], RenderableType]] = {
     "sessions import": peers.imported,
     "sessions adopted": peers.adopted,
     "log-level": lambda data: Text(f"log level is {data['level']}"),
+    "upgrade": lambda data: Text(
+        f"process {data['pid']} runs the node: {data['clients']:,} clients have stayed,"
+        f" {data['sent_away']:,} were sent away, nobody was served for {data['pause']:g} s"
+    ),
     "stop": lambda data: Text("stopped" if data["stopped"] else "stopping"),
 }
 """By name in :data:`ildm.admin.commands.COMMANDS`."""

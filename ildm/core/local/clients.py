@@ -216,6 +216,56 @@ class ClientRegistry:
         self.wills.connected(key, connect, forgotten, allowed, record.expiry)
         return record
 
+    def resumed(
+        self,
+        session: Client,
+        key: str,
+        expiry: int,
+        filters: Mapping[str, int],
+        qos2: Mapping[int, int | None],
+        changes: dict[str, int | None],
+    ) -> ClientRecord:
+        """A client goes on that an earlier process has served, with what that knew of it.
+
+        Args:
+            changes: of the interest; the caller tells of those of all clients at once (:meth:`all_resumed`).
+        """
+        assert session.connect is not None
+        rules = self._rules.of(session.connect.username, session.client_id)
+        if rules is not None:
+            session.follow(rules)
+        record = self.records.get(key)
+        if record is None:
+            record = self.records[key] = ClientRecord(key)
+            record.session = session
+            self._set_expiry(record, expiry)
+            self._save(record)
+            for topic_filter, qos in filters.items():
+                limit = self.budget.refuses(record, topic_filter)
+                if limit is not None:
+                    self._stays_local(record, topic_filter, limit)
+                    continue
+                self._set_filter(record, topic_filter, qos)
+                changes.update(self.interest.replace(topic_filter, None, qos))
+            for packet_id, digest in qos2.items():
+                record.qos2[packet_id] = digest
+                if record.saved:
+                    self.store.put(UNRELEASED, (key, packet_id), (digest,))
+        else:
+            self._away -= 1
+            if record.expiry_timer is not None:
+                record.expiry_timer.cancel()
+                record.expiry_timer = None
+            record.session = session
+            record.expires_at = None
+        self.wills.resumed(key)
+        return record
+
+    def all_resumed(self, changes: Mapping[str, int | None]) -> None:
+        """The clients of an earlier process are here."""
+        if changes:
+            self._interest_changed(changes)
+
     def subscribed(self, record: ClientRecord, granted: Mapping[str, int]) -> None:
         """A SUBACK has granted filters (filter -> QoS)."""
         changes: dict[str, int | None] = {}

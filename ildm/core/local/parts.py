@@ -11,6 +11,9 @@ from ildm.core.local.answers import Answers
 from ildm.mqtt import Version
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
     from ildm.config import Config
     from ildm.core.broker.broker_choice import BrokerChoice
     from ildm.core.broker.injection import Injector
@@ -44,6 +47,10 @@ class ClientEvents(ABC):
     @abstractmethod
     def client_connected(self, session: Client, connect: Connect, connack: ConnAck) -> ClientRecord:
         """The broker has accepted a client."""
+
+    @abstractmethod
+    def client_resumed(self, session: Client, state: Mapping[str, Any]) -> ClientRecord:
+        """A client that another process has served goes on here; see :mod:`.handover`."""
 
     @abstractmethod
     def client_gone(self, session: Client, exc: Exception | None) -> None:

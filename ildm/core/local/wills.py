@@ -116,6 +116,10 @@ class Wills:
         if self._keep(key, len(frame)):
             self.store.put(WILLS, (key,), (frame, _delay(connect, expiry), None))
 
+    def resumed(self, key: str) -> None:
+        """The client of a saved will has stayed connected over a change of processes."""
+        self._cancel(key)
+
     def due(
         self,
         key: str,

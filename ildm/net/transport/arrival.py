@@ -66,6 +66,15 @@ class Arrival:
         self._entered = True
         return peer
 
+    def resume(self, transport: Any) -> None:
+        """As :meth:`begin` for a connection that another process has let in: it is never refused."""
+        self._transport = transport
+        self._entered = True
+        name = transport.get_extra_info("peername")
+        if self._gate is not None and isinstance(name, tuple):
+            self._host = name[0]
+            self._gate.resume(self._host)
+
     def authentication_failed(self) -> str | None:
         return None if self._gate is None else self._gate.authentication_failed(self._host)
 

@@ -107,6 +107,16 @@ class AddressGate:
         self._put(key, seen)
         return refused is None
 
+    def resume(self, host: str) -> None:
+        """As :meth:`enter` for a connection that another process has let in: it is never refused."""
+        key = self.key(host)
+        if key is not None:
+            seen = self._present.get(key) or self._absent.pop(key, None)
+            if seen is None:
+                seen = _Seen(float(self._limits.per_address), self._now())
+            seen.connections += 1
+            self._put(key, seen)
+
     def authentication_failed(self, host: str) -> str | None:
         """A client from there was refused for who it is: what is blocked now, if that was once too often."""
         key = self.key(host)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Callable
 from typing import NamedTuple
 
 Place = str | tuple[object, ...]
@@ -29,6 +30,8 @@ class Inherited:
     def __init__(self) -> None:
         self._sockets: list[_Socket] = []
         self._taken: set[int] = set()
+        self.lent: Callable[[Place], socket.socket | None] = lambda place: None
+        """Those of the process before this one, each for one listener."""
 
     def add(self, descriptor: int, name: str = "") -> None:
         """Take a descriptor; ``name`` is what its maker calls it.
@@ -56,6 +59,14 @@ class Inherited:
                 self._taken.add(each.socket.fileno())
                 return each.socket.dup()
         return None
+
+    def borrow(self, place: Place) -> socket.socket | None:
+        """The one that the process before this one has listened on there; it is the caller's."""
+        return self.lent(place if isinstance(place, str) else place[:2])
+
+    def share(self) -> list[tuple[int, str]]:
+        """Descriptors and names of all, for the next process."""
+        return [(each.socket.fileno(), each.name) for each in self._sockets]
 
     @property
     def paths(self) -> list[str]:

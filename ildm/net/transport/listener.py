@@ -255,6 +255,14 @@ class Listener:
     def _cannot(self, error: OSError) -> ListenError:
         return ListenError(f"{self.key}: cannot listen on {self.address}: {error.strerror or error}")
 
+    def hold(self) -> None:
+        """Take nobody more, until another process listens on the same sockets: who connects waits."""
+        for server in self._servers:
+            if isinstance(server, asyncio.Server):
+                server.close()
+            else:
+                server.hold()
+
     def retire(self, *, succeeded: bool) -> None:
         """Take nobody more. Who is connected stays, and who is in the handshake gets to its end.
 
@@ -304,6 +312,13 @@ class Acceptor:
         self._resume: asyncio.TimerHandle | None = None
         listening.listen(BACKLOG)
         loop.add_reader(listening, self._accept)
+
+    def hold(self) -> None:
+        """Accept nobody for now."""
+        self._loop.remove_reader(self._listening)
+        if self._resume is not None:
+            self._resume.cancel()
+            self._resume = None
 
     def retire(self) -> None:
         """Accept no more; the handshakes under way go on."""

@@ -172,6 +172,12 @@ class Reactor:
         stream.begin()
         return stream
 
+    def take(self, fd: int, protocol: Any, family: int) -> Stream:
+        """A connection that another process has made; its protocol knows it, and reads nothing yet."""
+        stream = Stream(self, fd, protocol, family)
+        stream.resume()
+        return stream
+
     def close(self) -> None:
         """End all connections, and listen no more."""
         if self._closed:
@@ -235,6 +241,14 @@ class Accepting(Watched):
     def _go_on(self) -> None:
         self._resume = None
         self._reactor.watch(self, READABLE)
+
+    def hold(self) -> None:
+        """Accept nobody until :meth:`go_on`: who connects waits."""
+        if self._resume is not None:
+            self._resume.cancel()
+            self._resume = None
+        if not self.gone and self.mask:
+            self._reactor.watch(self, 0)
 
     def close(self) -> None:
         """Accept nobody more; whoever was accepted stays."""

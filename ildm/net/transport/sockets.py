@@ -106,7 +106,7 @@ class TcpSockets(Sockets):
         bound: list[Bound] = []
         try:
             for family, kind, proto, _, place in dict.fromkeys(found):
-                given = inherited.take(place)
+                given = inherited.take(place) or inherited.borrow(place)
                 if given is not None:
                     bound.append(Bound(given))
                     continue
@@ -148,6 +148,9 @@ class UnixSockets(Sockets):
         given = inherited.take(address.host)
         if given is not None:
             return [Bound(given)]
+        borrowed = inherited.borrow(address.host)
+        if borrowed is not None:
+            return [_BoundFile(borrowed, Path(address.host))]
         # it listens at once, or the next process would take it for a dead one's; who connects waits
         path = Path(address.host)
         return [_BoundFile(listen_at(path, mode, BACKLOG), path)]

@@ -104,6 +104,31 @@ class Stream(Watched):
             self._fault(error, "connection_made")
         self._follow()
 
+    def resume(self) -> None:
+        """Go on with another process's connection; nothing is read until the protocol says so."""
+        self._reading = False
+        self._reactor.watched[self.fd] = self
+
+    @property
+    def is_whole(self) -> bool:
+        """It goes on in both directions."""
+        return not (self._closing or self._broken or self._ends_writing)
+
+    def part(self) -> tuple[int, int, bytes]:
+        """Watch the socket no more, without a word to the protocol: descriptor, family, unsent bytes."""
+        unsent = b"" if self._unsent is None else b"".join(self._unsent)
+        self._unsent = None
+        self._waiting = 0
+        self._reading = False
+        self.gone = self._closing = True
+        self._follow()
+        del self._reactor.watched[self.fd]
+        if self._socket is not None:
+            self._socket.detach()
+            self._socket = None
+        self._protocol = None
+        return self.fd, self._family, unsent
+
     # what the reactor calls -------------------------------------------------------------------
 
     def ready(self, events: int) -> None:

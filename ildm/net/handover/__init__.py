@@ -1,0 +1,1 @@
+"""One process of a node gives its clients to the next (``ildm upgrade``); see README.md."""

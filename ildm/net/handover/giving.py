@@ -1,0 +1,282 @@
+"""The side of an upgrade that has the clients: it starts the next process, and gives them to it.
+
+Until that process is ready nothing changes. From then on there is one way back for every fault: this process
+makes its node anew of what it would have handed over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from ildm.admin.view import AdminError
+from ildm.core.local.handover import VERSION
+from ildm.log import get_logger
+from ildm.net.handover.channel import CLIENTS, Channel, ChannelError, Message
+from ildm.net.handover.estate import Estate, busy, obstacle, take_apart
+
+if TYPE_CHECKING:
+    from ildm.net.handover.ports import Host
+
+DESCRIPTOR = "ILDM_UPGRADE_FD"
+"""Variable of the environment: the descriptor of the next process's end of the channel."""
+SETTLE = 2.0
+"""Seconds that clients which cannot be described have to come to a state in which they can."""
+LOOK = 0.005
+"""Seconds between two looks at whether all are settled."""
+FLUSHED = 0.05
+"""Seconds that queues in memory have to go out, while nobody is read."""
+TAKEN = 60.0
+"""Seconds that the next process has to open the state, and to say that it has taken all."""
+
+
+class UpgradeError(AdminError):
+    """The node goes on in the process that it has."""
+
+
+class Upgrade:
+    """One upgrade of a node.
+
+    Args:
+        python: the interpreter of the next process.
+        timeout: seconds until that has to be ready.
+    """
+
+    def __init__(self, server: Host, python: str | None, timeout: float) -> None:
+        self._server = server
+        self._python = python or sys.executable
+        self._timeout = timeout
+        self.estate: Estate | None = None
+        """What was to be handed over, once this process's node has ended."""
+        self.leaving = False
+        """It is too late to stop it; it ends by itself, well or not."""
+        self.ended = asyncio.Event()
+        self._process: subprocess.Popen[bytes] | None = None
+        self.pid = 0
+        self.taken = False
+        """The next process has it."""
+
+    def check(self) -> None:
+        """Raises: UpgradeError, this node cannot be upgraded now."""
+        server = self._server
+        config = server.config
+        if server.source is None:
+            raise UpgradeError("the node was not started from a file")
+        if server.reactor is None:
+            raise UpgradeError("connections can be handed over under Linux alone")
+        if os.getpid() == 1:
+            raise UpgradeError("the node is process 1 of its container, which would end with it")
+        if server.stop_requested.is_set():
+            raise UpgradeError("the node is stopping")
+        if config.site.members:
+            raise UpgradeError("the node is a member of a pair: stop it, and the other one takes over")
+        if config.algorithm is not None and config.spool.mode == "off":
+            raise UpgradeError(
+                "spool.mode is off: messages for other sites would be lost; stop and start the node"
+            )
+
+    async def run(self) -> dict[str, Any]:
+        """Carry it out; answers ``pid``, ``clients``, ``sent_away`` and ``pause`` in seconds.
+
+        Raises:
+            UpgradeError: it has failed. If :attr:`estate` is set, the node has to be made anew of it.
+        """
+        self.check()
+        channel, other = Channel.pair()
+        try:
+            process = self._start(other)
+        except OSError as error:
+            channel.close()
+            raise UpgradeError(f"{self._python} cannot be started: {error.strerror or error}") from error
+        finally:
+            other.close()
+        self._process, self.pid = process, process.pid
+        try:
+            try:
+                await self._ready(channel)
+            except (ChannelError, UpgradeError) as error:
+                status = await self._end(process)
+                raise UpgradeError(f"{error}{status}; the node goes on as before") from error
+            self.leaving = True
+            try:
+                estate = await self._leave(channel)
+                answer = await asyncio.to_thread(channel.receive, TAKEN)
+                self._expect(answer, "took")
+            except (ChannelError, UpgradeError) as error:
+                status = await self._end(process)
+                if not self._took_after_all(channel):
+                    assert self.estate is not None
+                    self.estate.failed = True
+                    gc.enable()
+                    raise UpgradeError(
+                        f"{error}{status}; the process before has taken its clients back"
+                    ) from error
+                get_logger("ildm").error("the next process has ended with the clients", error=str(error))
+                estate = self.estate or Estate(time.monotonic())
+            self.taken = True
+            return {
+                "pid": self.pid,
+                "clients": len(estate.clients),
+                "sent_away": estate.sent_away,
+                "pause": round(time.monotonic() - estate.since, 3),
+            }
+        finally:
+            channel.close()
+            self.ended.set()
+
+    def give_up(self) -> None:
+        """The node stops: the next process is not to begin."""
+        if self._process is not None and not self.leaving:
+            self._process.kill()
+
+    def _start(self, other: socket.socket) -> subprocess.Popen[bytes]:
+        environment = {**os.environ, **self._server.environment, DESCRIPTOR: str(other.fileno())}
+        return subprocess.Popen(  # noqa: S603 - what the owner of the node has asked for
+            [self._python, "-m", "ildm", "run", "--config", str(self._server.source)],
+            env=environment,
+            pass_fds=[other.fileno()],
+            stdin=subprocess.DEVNULL,
+        )
+
+    async def _ready(self, channel: Channel) -> None:
+        message = await asyncio.to_thread(channel.receive, self._timeout)
+        about = self._expect(message, "ready")
+        if VERSION not in about["reads"]:
+            raise UpgradeError(
+                f"release {about['release']} cannot read what this one hands over (format {VERSION})"
+            )
+        here = (
+            str(self._server.config.state_dir.absolute()),
+            str(self._server.config.spool_directory.absolute()),
+        )
+        if [*here] != about["directories"]:
+            raise UpgradeError(f"state_dir or spool.directory is another: {', '.join(about['directories'])}")
+        self.check()
+
+    def _expect(self, message: Message | None, word: str) -> Any:
+        if message is None:
+            raise UpgradeError("the next process has ended")
+        for descriptor in message.descriptors:
+            os.close(descriptor)
+        if message.word == "failed":
+            raise UpgradeError(str(message.about))
+        if message.word != word:
+            raise UpgradeError(f"the next process says {message.word!r}, expected {word!r}")
+        return message.about
+
+    async def _end(self, process: subprocess.Popen[bytes]) -> str:
+        """The next process is not to go on; answers how it has ended, for people."""
+        with suppress(subprocess.TimeoutExpired):
+            await asyncio.to_thread(process.wait, 0.5)
+        if process.poll() is None:
+            process.kill()
+            await asyncio.to_thread(process.wait)
+            return ""
+        status = process.returncode
+        return f" (signal {signal.Signals(-status).name})" if status < 0 else f" (status {status})"
+
+    def _took_after_all(self, channel: Channel) -> bool:
+        """The word may have been on its way when this process has given up waiting."""
+        try:
+            message = channel.receive(0.01)
+        except ChannelError:
+            return False
+        return message is not None and message.word == "took"
+
+    # giving -------------------------------------------------------------------------------------
+
+    async def _leave(self, channel: Channel) -> Estate:
+        """End the node, but not its clients, and hand over what it had."""
+        server = self._server
+        get_logger("ildm").info("upgrade: the next process is ready", pid=self.pid)
+        assert server.for_clients is not None
+        listeners = [*server.for_clients, *server.for_neighbors]
+        for listener in listeners:
+            listener.hold()
+        await server.stop_serving_people()
+        sent_away = await self._send_away()
+        await self._settled()
+        since = time.monotonic()
+        gc.disable()  # it would look at all that is made and described; this process ends, or begins anew
+        await self._pause()
+        estate = self.estate = Estate(since)
+        estate.listening += [sock.dup() for listener in listeners for sock in listener.sockets]
+        others = take_apart(list(server.node.sessions), estate)
+        for session in others:
+            session.move_off()
+        estate.sent_away = sent_away + len(others)
+        store = server.part()
+        closing = asyncio.get_running_loop().run_in_executor(None, store)
+        try:
+            await asyncio.to_thread(self._hand_over, channel, estate)
+        finally:
+            await closing
+            await server.give_back()
+        await asyncio.to_thread(channel.send, "yours", {"sent_away": estate.sent_away, "since": since})
+        return estate
+
+    def _hand_over(self, channel: Channel, estate: Estate) -> None:
+        shared = self._server.inherited.share()
+        names = [name for _, name in shared]
+        descriptors = [number for number, _ in shared] + [sock.fileno() for sock in estate.listening]
+        channel.send("listening", {"version": VERSION, "inherited": names}, descriptors)
+        for begin in range(0, len(estate.clients), CLIENTS):
+            batch = estate.clients[begin : begin + CLIENTS]
+            descriptors = [half.descriptor for left in batch for half in (left.client, left.broker)]
+            channel.send("clients", [left.row for left in batch], descriptors)
+
+    async def _send_away(self) -> int:
+        """Those who cannot be handed over go as in a drain; answers how many."""
+        node = self._server.node
+        leaving = [session for session in node.sessions if obstacle(session) is not None]
+        if not leaving:
+            return 0
+        get_logger("ildm").info(
+            "upgrade: clients that cannot be handed over are sent away", clients=len(leaving)
+        )
+        count, limits = len(leaving), node.limits
+        give_up = time.monotonic() + count / limits.drain_rate + limits.drain_timeout
+        node.send_away(list(leaving))
+        while any(session in node.sessions for session in leaving):
+            if time.monotonic() >= give_up:
+                break
+            await asyncio.sleep(LOOK)
+        for session in leaving:
+            if session in node.sessions:
+                session.abort()
+        await asyncio.sleep(0)
+        return count
+
+    async def _settled(self) -> None:
+        """Wait, while all are served, for those who are not connected for good yet, or are just leaving."""
+        node = self._server.node
+        give_up = time.monotonic() + SETTLE
+        while any(session.is_open and busy(session) for session in list(node.sessions)):
+            if time.monotonic() >= give_up:
+                return
+            await asyncio.sleep(LOOK)
+
+    async def _pause(self) -> None:
+        """Read no client until all of them can be described; then what is queued goes out."""
+        node = self._server.node
+        for session in node.sessions:
+            session.pause("upgrade")
+        begun = time.monotonic()
+        waiting = list(node.sessions)
+        while True:
+            if node.custody is not None:
+                node.custody.flush()
+            waiting = [session for session in waiting if session in node.sessions and busy(session)]
+            passed = time.monotonic() - begun
+            at_rest = node.links.idle and node.injector.idle
+            if passed >= SETTLE or (not waiting and (at_rest or passed >= FLUSHED)):
+                return
+            await asyncio.sleep(LOOK)
