@@ -41,13 +41,13 @@ HOT = {
     " client_session client_state clients decisions leaving partial parts publishing record relay requests"
     " rules spool_room unanswered waits wills wire write_barrier",
     "ildm/core/host": "peer_session",
-    "ildm/core/transfer": "allowance answer_timeout back_pressure batch budget classes conflating contention"
-    " custody disk_gate gathering identity inbound message_ids pacer poison_isolation ports"
+    "ildm/core/transfer": "allowance answer_timeout back_pressure batch budget catching_up classes conflating"
+    " contention custody disk_gate gathering identity inbound message_ids pacer poison_isolation ports"
     " ack_runs queue receipt resumption router rules sender sender_state share skipped spooled_queue"
     " starvation stamps window wire",
     "ildm/net": "driver history",
     "ildm/net/transport": "arrival reactor slots stream turns",
-    "ildm/state/spool": "log consumers records segments spool",
+    "ildm/state/spool": "log consumers passed records segments spool",
     "ildm/mqtt": "connect_fields covering filter_table framing members packets properties topics validate"
     " wire",
 }

@@ -97,6 +97,15 @@ LINK_BUDGET_WAITED = _gauge(
     "neighbor",
     kind="counter",
 )
+LINK_BACKLOG = _gauge(
+    "link_backlog_messages",
+    "messages",
+    "Messages to a neighbour that go after newer ones (backlog: after_live), at most",
+    "neighbor",
+)
+LINK_BACKLOG_AGE = _gauge(
+    "link_backlog_age_seconds", "seconds", "How long the oldest of them in memory has waited", "neighbor"
+)
 LINK_PLAIN_BYTES = _gauge(
     "link_neighbor_plain_bytes_total",
     "bytes",
@@ -187,6 +196,8 @@ MEASURED = (
     LINK_BUDGET_RATE,
     LINK_BUDGET_USED,
     LINK_BUDGET_WAITED,
+    LINK_BACKLOG,
+    LINK_BACKLOG_AGE,
     LINK_PLAIN_BYTES,
     LINK_CODED_BYTES,
     LINK_PROTOCOL,

@@ -82,6 +82,8 @@ class NodeView(Protocol):
         ``compression`` is None, or ``codec``, ``ratio`` (how many times fewer bytes crossed lately) and the
         bytes ``plain_in, plain_out, coded_in, coded_out``. ``rate`` is None, or ``bytes`` a second that go to
         the neighbour at most, ``burst``, the part ``used`` lately, and bytes that ``waited`` for it.
+        ``backlog`` is None, or how many ``messages`` go after newer ones, at most, and the ``age`` of the
+        oldest of them in memory in seconds.
         ``classes`` has a row for each class of the link: ``topics``, ``priority``, and the messages that were
         ``late``, ``expired`` or ``conflated``.
         ``state`` is active, blocked, connecting, down, refused or duplicate; ``direction`` is out where

@@ -36,6 +36,10 @@ class LinkClass(Section):
     conflate_acknowledged: bool = False
     """``conflate`` holds for all messages of QoS 1 and 2, too."""
 
+    backlog: Literal["in_order", "after_live"] = "in_order"
+    """``after_live``: what waited when the link came up goes after what is newer, also of one publisher and
+    topic, at ``link.backlog``."""
+
     @field_validator("topics")
     @classmethod
     def _filters(cls, filters: list[str]) -> list[str]:
@@ -49,6 +53,10 @@ class LinkClass(Section):
             raise ValueError("expire_acknowledged: it is without effect where expire is null")
         if self.conflate_acknowledged and self.conflate is None:
             raise ValueError("conflate_acknowledged: it is without effect where conflate is null")
+        if self.backlog == "after_live" and self.conflate is not None:
+            raise ValueError(
+                "backlog: after_live would send the older value last, and conflate wants the newest"
+            )
         return self
 
 

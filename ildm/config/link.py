@@ -13,7 +13,7 @@ from ildm.config.classes import LinkClass, LinkClassList
 from ildm.config.errors import ConfigError
 from ildm.config.rate import RateConfig
 from ildm.config.rules import DialedNeighbor, RulesOfNeighbors, TopicRule, TopicRules
-from ildm.config.section import IN_SECONDS, OFF, Bytes, Seconds, Section
+from ildm.config.section import AS_PART, IN_SECONDS, OFF, Bytes, Seconds, Section
 from ildm.config.transports import LinkAddress, LinkTls
 from ildm.core.link.chunks import ZSTD, codecs
 from ildm.core.link.features import FEATURES
@@ -96,6 +96,8 @@ class LinkConfig(Section):
     """The same for the neighbour of a node id, in place of ``rules``."""
     classes: LinkClassList = []
     """How messages wait for a neighbour: of each topic the first class that matches decides."""
+    backlog: Annotated[float, AS_PART, Field(ge=0.01, le=0.9)] = 0.3
+    """Part of a link's bytes for what goes after newer messages (``after_live``), while those go, too."""
     secret: SecretStr | None = None
     """Shared by all nodes; proven by HMAC, never sent. Give this or ``secret_file``."""
     secret_file: Path | None = None

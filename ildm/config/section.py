@@ -64,6 +64,15 @@ def _in_bytes(value: object) -> object:
     return _number(value, _SIZES, "expected a number of bytes, also with a unit: 32MiB (1024s), 10GB (1000s)")
 
 
+def _as_part(value: object) -> object:
+    if isinstance(value, str) and value.strip().endswith("%"):
+        try:
+            return float(value.strip()[:-1]) / 100
+        except ValueError:
+            raise ValueError("expected a part of one, also as 30%") from None
+    return value
+
+
 def _in_seconds(value: object) -> object:
     return _number(
         value, _DURATIONS, "expected a number of seconds, also with a unit: 500ms, 10s, 5m, 2h, 7d"
@@ -72,6 +81,8 @@ def _in_seconds(value: object) -> object:
 
 IN_BYTES = BeforeValidator(_in_bytes)
 """A number may be written with a unit: ``32MiB``."""
+AS_PART = BeforeValidator(_as_part)
+"""A number may be written in percent: ``30%``."""
 IN_SECONDS = BeforeValidator(_in_seconds)
 """A number may be written with a unit: ``7d``."""
 LOWEST_RATE = 125

@@ -332,6 +332,11 @@ LINKS = united(
     counter(
         "link_starved", "events", "Times a low priority of a link went first, as it had waited for a minute"
     ),
+    counter(
+        "link_set_back",
+        "messages",
+        "Messages that had waited as a link came up, and went after newer ones (backlog: after_live)",
+    ),
     counter("link_classes_flushes", "events", "The memory of what link.classes say was full and emptied"),
     counter("link_rules_flushes", "events", "The memory of what link.rules say was full and emptied"),
     counter("inter_subscribes", "filters", "Filters subscribed to at neighbours"),
@@ -364,6 +369,11 @@ STATE = united(
     counter("spool_held", "events", "Publishers and neighbours that had to wait for room in the spool"),
     counter("spool_refused", "messages", "Messages of clients refused, as the spool was full"),
     counter("spool_read", "messages", "Messages read back from the spool, in which they waited"),
+    counter(
+        "spool_read_in_turn",
+        "events",
+        "Times messages were read in order of arrival, as too many had been read out of turn",
+    ),
     counter("spool_resumed", "messages", "Messages sent again that were under way in an earlier incarnation"),
     counter("spool_rewritten", "files", "Files of the spool written anew to free room"),
     counter("spool_writes_failed", "events", "Writes of the spool that failed"),

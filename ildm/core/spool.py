@@ -36,6 +36,7 @@ class Delivery(NamedTuple):
     consumer: str
     qos: int
     priority: int = 0
+    """From -8 to 23: what :meth:`Consumer.read_ahead` tells records apart by."""
     held: bool = False
     """It is in hand as soon as it is appended: what sends it has it in memory."""
 
@@ -109,8 +110,8 @@ class Waiting(NamedTuple):
 class Consumer(Protocol):
     """One receiver of records. What it has not freed is either *in hand*, that is in memory with whoever
     sends it, or *beyond*: on the disk alone, to be read when there is room. Both in the order of LSN: the
-    records beyond are newer than those in hand, but for what :meth:`Spool.append` has given in hand out of
-    turn (:attr:`Delivery.held` although there is something beyond)."""
+    records beyond are newer than those in hand, but for what was given in hand out of turn: by
+    :meth:`Spool.append` (:attr:`Delivery.held` although there is something beyond) or :meth:`read_ahead`."""
 
     name: str
 
@@ -128,6 +129,18 @@ class Consumer(Protocol):
 
         Empty when there is nothing. What cannot be read is counted, named in the log, and passed over.
         """
+
+    @property
+    def scattered(self) -> bool:
+        """So much is in hand or freed out of turn that nothing more is to be."""
+
+    def priorities(self, after: int = 0, until: int = 1 << 62) -> list[int]:
+        """Of the records beyond that are newer than one LSN, and not newer than the other; some may be named
+        that are not there. ``after`` never falls for a priority."""
+
+    def read_ahead(self, size: int, priority: int, after: int = 0, until: int = 1 << 62) -> list[Stored]:
+        """As :meth:`read`, out of turn: records of one priority alone, newer than one LSN, not newer than
+        the other. The work of one call is bounded: fewer may be found than there are, also none."""
 
     def free(self, lsn: int, first: int, count: int) -> None:
         """Messages in hand are done with, for this consumer; nothing where they were retired meanwhile."""

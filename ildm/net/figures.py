@@ -170,6 +170,9 @@ def _links(view: LiveView, left_out: dict[str, int]) -> Iterator[Family]:
         (metrics.LINK_BUDGET_WAITED, "waited"),
     ):
         yield metric, [Sample((name,), rate[key]) for name, rate in limited]
+    parted = [(name, row["backlog"]) for name, row in shown if row["backlog"] is not None]
+    for metric, key in ((metrics.LINK_BACKLOG, "messages"), (metrics.LINK_BACKLOG_AGE, "age")):
+        yield metric, [Sample((name,), backlog[key]) for name, backlog in parted]
     coded = [(name, row["compression"]) for name, row in shown if row["compression"] is not None]
     for metric, kind in ((metrics.LINK_PLAIN_BYTES, "plain"), (metrics.LINK_CODED_BYTES, "coded")):
         yield (

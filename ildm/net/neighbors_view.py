@@ -59,6 +59,7 @@ def link_row(link: NeighborLink, neighbor: Neighbor | None) -> dict[str, Any]:
         "dropped": link.dropped,
         "compression": compression(link),
         "rate": rate(link),
+        "backlog": backlog(link),
         "classes": class_rows(link),
         "interest": len(link.interest),
         "announced": len(link.announced),
@@ -96,6 +97,16 @@ def rate(link: NeighborLink) -> dict[str, Any] | None:
         return None
     used = round(budget.used(link.driver.now()), 3)
     return {"bytes": budget.rate, "burst": budget.burst, "used": used, "waited": budget.waited}
+
+
+def backlog(link: NeighborLink) -> dict[str, Any] | None:
+    """Messages that go after newer ones, at most, and seconds that the oldest in memory has waited; None: no
+    class has such messages."""
+    if link.classes is None or not link.classes.after_live:
+        return None
+    since = min(sender.queue.behind_since for sender in link.senders)
+    age = max(0.0, link.driver.now() - since)
+    return {"messages": sum(sender.queue.behind for sender in link.senders), "age": round(age, 3)}
 
 
 def class_rows(link: NeighborLink) -> list[dict[str, Any]]:
@@ -163,7 +174,7 @@ def neighbor_row(node: Node, neighbor: Neighbor) -> dict[str, Any]:
         **spoken(None),
         **dict.fromkeys(("transferred_out", "transferred_in", "queued_messages", "queued_bytes"), 0),
         **dict.fromkeys(("dropped", "interest", "announced"), 0),
-        **dict.fromkeys(("compression", "rate", "rtt", "clock_skew")),
+        **dict.fromkeys(("compression", "rate", "backlog", "rtt", "clock_skew")),
         "on_demand": False,
         "classes": [],
         "saved": neighbor.saved,

@@ -23,6 +23,9 @@ from tests.config.sections import said
         ({"topics": ["a"], "deadline": "5 parsecs"}, "link.classes.0.deadline"),
         ({"topics": ["a"], "expire": 0}, "link.classes.0.expire"),
         ({"topics": ["a"], "expire_acknowledged": True}, "expire_acknowledged: it is without effect"),
+        ({"topics": ["a"], "conflate_acknowledged": True}, "conflate_acknowledged: it is without effect"),
+        ({"topics": ["a"], "backlog": "first"}, "link.classes.0.backlog"),
+        ({"topics": ["a"], "backlog": "after_live", "conflate": "last"}, "conflate wants the newest"),
         ({"topics": ["a"], "share": "10%"}, "link.classes.0.share: unknown key"),
         ({"topics": [f"{n}" for n in range(257)]}, "257 topic filters, and at most 256"),
     ],
@@ -42,6 +45,17 @@ def test_classes_are_bounded_and_for_trees() -> None:
     assert "classes: for whom it is has to stand in id" in said(
         {"neighbors": [{"url": "b:1", "classes": []}]}
     )
+
+
+@pytest.mark.parametrize("part", [0.3, "30%", " 30 % "])
+def test_a_part_may_be_written_in_percent(part: object) -> None:
+    found = parse_config({"algorithm": "sf", "link": {"backlog": part}}, "c.yaml", Path())
+    assert found.link.backlog == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize("part", [0, 1, "x%", "30", "0.1%", "nan%"])
+def test_a_part_is_less_than_all_and_more_than_nothing(part: object) -> None:
+    assert "link.backlog" in said({"backlog": part})
 
 
 def test_a_neighbour_may_have_classes_of_its_own() -> None:

@@ -51,9 +51,21 @@ class MemoryConsumer:
     def noted(self) -> list[int]:
         return list(self.notes.values())
 
+    scattered = False
+
+    def priorities(self, after: int = 0, until: int = 1 << 62) -> list[int]:
+        return list({self.shares[lsn].priority: None for lsn in self._beyond() if after < lsn <= until})
+
+    def read_ahead(self, size: int, priority: int, after: int = 0, until: int = 1 << 62) -> list[Stored]:
+        wanted = [lsn for lsn in self._beyond() if after < lsn <= until]
+        return self._read(size, [lsn for lsn in wanted if self.shares[lsn].priority == priority])
+
     def read(self, size: int) -> list[Stored]:
+        return self._read(size, self._beyond())
+
+    def _read(self, size: int, wanted: list[int]) -> list[Stored]:
         found: list[Stored] = []
-        for lsn in self._beyond():
+        for lsn in wanted:
             if size <= 0:
                 break
             share = self.shares[lsn]

@@ -167,7 +167,9 @@ class LinkManager:
                 self.cooperation.rules_changed(link, rules)
             self.cooperation.budgets.follow(link)
             terms = config.classes_for(link.node_id)
-            if terms != (link.classes.terms if link.classes is not None else []):
+            if terms != (link.classes.terms if link.classes is not None else []) or (
+                link.classes is not None and link.classes.backlog != config.backlog
+            ):
                 link.follow_classes(self._classes(link.node_id, link.classes))
                 self.parts.router.routes.invalidate()
         self.terms = replace(self.terms, protocols=own_protocols(self.parts))
@@ -424,7 +426,9 @@ class LinkManager:
 
     def _classes(self, node_id: str, former: LinkClasses | None = None) -> LinkClasses | None:
         terms = self.config.classes_for(node_id)
-        return LinkClasses(terms, former, self.parts.counters) if terms or former is not None else None
+        if not terms and former is None:
+            return None
+        return LinkClasses(terms, former, self.parts.counters, self.config.backlog)
 
     def _rules(self, node_id: str) -> LinkRules | None:
         key, rules = self.config.ruled(node_id)

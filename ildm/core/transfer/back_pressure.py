@@ -54,7 +54,7 @@ class BackPressure:
         self._wire = wire
         self._held: set[Holdable] = set()
         self.lost: Callable[[str], None] | None = None
-        """Told of the topic of each retained message that was dropped for want of room."""
+        """Told of the topic of each retained message that was dropped."""
 
     def over(self, factor: float) -> bool:
         """There is more than this part of the bounds, apart from what is unacknowledged."""
@@ -106,6 +106,10 @@ class BackPressure:
             whole = oldest.whole
             if whole.retain:  # a single one
                 whole.settle(oldest.receipt, 0, 1)
-                if self.lost is not None:
-                    self.lost(whole.topic)
+                self.tell_lost(whole.topic)
             self._wire.drop(count, f"overflow_qos{oldest.qos}")
+
+    def tell_lost(self, topic: str) -> None:
+        """A retained message was dropped."""
+        if self.lost is not None:
+            self.lost(topic)

@@ -25,6 +25,10 @@ MOST = 16
 """Classes of a link."""
 LOWEST_PRIORITY = -8
 HIGHEST_PRIORITY = 7
+BEHIND = LOWEST_PRIORITY - 1
+"""In place of a priority: of what waited when a link came up, and goes after what is newer."""
+AFTER_LIVE = 16
+"""Added on disk to the priority of messages whose class has ``backlog: after_live``."""
 REMEMBERED = 4096
 """Topics of a link whose class is remembered."""
 REMEMBERED_TOPIC = 512
@@ -53,12 +57,15 @@ class ClassTerms(Protocol):
     def conflate(self) -> Literal["last"] | None: ...
     @property
     def conflate_acknowledged(self) -> bool: ...
+    @property
+    def backlog(self) -> Literal["in_order", "after_live"]: ...
 
 
 class LinkClass:
     """One class of one link, and what became of its messages."""
 
     __slots__ = (
+        "after_live",
         "conflate",
         "conflate_acknowledged",
         "conflated",
@@ -81,6 +88,7 @@ class LinkClass:
         self.expire_acknowledged: bool = terms.expire_acknowledged
         self.conflate: bool = terms.conflate is not None
         self.conflate_acknowledged: bool = terms.conflate_acknowledged
+        self.after_live: bool = terms.backlog == "after_live"
         self.late = 0
         """Messages that were sent after their deadline."""
         self.expired = 0
@@ -99,17 +107,31 @@ class LinkClasses:
     Args:
         former: the classes that these follow. What waits with a rank of theirs keeps its priority alone.
         counters: those of the node.
+        backlog: part of the bytes that is for what goes after newer messages, while those wait, too.
     """
 
-    __slots__ = ("_counters", "_first", "_ranks", "conflating", "rows", "skip", "tell", "terms")
+    __slots__ = (
+        "_counters",
+        "_first",
+        "_ranks",
+        "after_live",
+        "backlog",
+        "conflating",
+        "rows",
+        "skip",
+        "tell",
+        "terms",
+    )
 
     def __init__(
         self,
         terms: Sequence[ClassTerms],
         former: LinkClasses | None = None,
         counters: Counters | None = None,
+        backlog: float = 0.3,
     ) -> None:
         self.terms = terms
+        self.backlog = backlog
         self._first: int = 1 if former is None else former._first + len(former.rows)
         self.rows: list[LinkClass] = [
             LinkClass(each, self._first + place) for place, each in enumerate(terms)
@@ -121,6 +143,7 @@ class LinkClasses:
         self.tell: Callable[[Callable[[bytes], None]], None] = _nothing_to_tell
         """Tells the neighbour of those, by what writes to it."""
         self.conflating: bool = any(row.conflate for row in self.rows)
+        self.after_live: bool = any(row.after_live for row in self.rows)
 
     def rank(self, topic: bytes, priority: int) -> int:
         """The rank of messages on a topic; ``priority`` is theirs if their class has none."""
@@ -152,6 +175,20 @@ class LinkClasses:
         """The class of a rank; None: it has none, or one of former classes."""
         place = (rank + 8 >> 4) - self._first
         return self.rows[place] if 0 <= place < len(self.rows) else None
+
+    def goes_back(self, entry: Entry) -> bool:
+        """Whether what waited when the link came up goes after what is newer."""
+        row = self.of(entry.priority)
+        return row is not None and row.after_live
+
+    def count_behind(self, count: int) -> None:
+        """So many messages go after newer ones."""
+        self._counters["link_set_back"] += count
+
+    def on_disk(self, rank: int) -> int:
+        """What stands for a rank on disk, where the numbers of classes mean nothing."""
+        row = self.of(rank)
+        return priority_of(rank) + (AFTER_LIVE if row is not None and row.after_live else 0)
 
     def lets_go(self, entry: Entry, now: float) -> bool:
         """Whether what waits is worth nothing any more; it is counted then."""

@@ -15,7 +15,7 @@ from typing import Protocol
 from ildm.core.frames import frames_topic
 from ildm.core.spool import NEVER
 from ildm.core.transfer.batch import Batch
-from ildm.core.transfer.classes import HIGHEST_PRIORITY, priority_of
+from ildm.core.transfer.classes import BEHIND, HIGHEST_PRIORITY, priority_of
 from ildm.core.transfer.receipt import Receipt
 
 
@@ -26,7 +26,7 @@ class Entry:
     ``priority`` is a rank: see :mod:`ildm.core.transfer.classes`.
     """
 
-    __slots__ = ("count", "first", "priority", "qos", "receipt", "since", "size", "turn", "whole")
+    __slots__ = ("behind", "count", "first", "priority", "qos", "receipt", "since", "size", "turn", "whole")
 
     def __init__(self, batch: Batch, receipt: Receipt | None = None, priority: int = 0):
         self.whole = batch
@@ -42,6 +42,15 @@ class Entry:
         """When it began to wait, if it may have a class."""
         self.turn = 0
         """Place in the queue: of one priority the smaller one goes first."""
+        self.behind = False
+        """It goes after all that is not, where it has a class."""
+
+    @property
+    def level(self) -> int:
+        """Its priority, or the one below all."""
+        if self.priority <= HIGHEST_PRIORITY:
+            return self.priority
+        return BEHIND if self.behind else priority_of(self.priority)
 
     @property
     def batch(self) -> Batch:
@@ -129,6 +138,22 @@ class Queue(Protocol):
 
     def favour(self, priority: int, size: int) -> None:
         """Let so many bytes of a priority, or one message more, go before all others."""
+
+    @property
+    def has_behind(self) -> bool:
+        """Whether something may wait that goes after all others."""
+
+    @property
+    def behind(self) -> int:
+        """Messages of that kind, at most."""
+
+    @property
+    def behind_since(self) -> float:
+        """When the oldest of them in memory began to wait."""
+
+    def set_back(self, goes_back: Callable[[Entry], bool]) -> int:
+        """Let of what waits now that go after all others of which it is asked; answers how many messages of
+        that are in memory."""
 
     def over(self, messages: float, size: float) -> bool:
         """There is more than that, apart from what is unacknowledged."""
@@ -228,6 +253,39 @@ class Backlog:
     def favour(self, priority: int, size: int) -> None:
         self._favoured, self._favour = self._ranks[priority], size
 
+    @property
+    def has_behind(self) -> bool:
+        return any(self._ranks.get(BEHIND, ()))
+
+    @property
+    def behind_since(self) -> float:
+        return min((line[0].since for line in self._ranks.get(BEHIND, ()) if line), default=NEVER)
+
+    @property
+    def behind(self) -> int:
+        return sum(entry.count for line in self._ranks.get(BEHIND, ()) for entry in line)
+
+    def set_back(self, goes_back: Callable[[Entry], bool]) -> int:
+        moved: list[Entry] = []
+        for line in self._lines():
+            going = [entry for entry in line if not entry.behind and goes_back(entry)]
+            if going:
+                staying = [entry for entry in line if entry.behind or not goes_back(entry)]
+                line.clear()
+                line.extend(staying)
+                moved += going
+        if not moved:
+            return 0
+        for entry in moved:
+            entry.behind = True
+        count = sum(entry.count for entry in moved)
+        for line in self._ranks.get(BEHIND, ()):
+            moved += line
+            line.clear()
+        for entry in sorted(moved, key=_turn):
+            self._line(entry).append(entry)
+        return count
+
     def over(self, messages: float, size: float) -> bool:
         return (
             self.messages - self.unacknowledged_messages > messages
@@ -280,10 +338,10 @@ class Backlog:
             self._count(entry, entry.count, entry.size)
 
     def _line(self, entry: Entry) -> deque[Entry]:
-        priority = entry.priority if entry.priority < 8 else priority_of(entry.priority)
-        lines = self._ranks.get(priority)
+        level = entry.level
+        lines = self._ranks.get(level)
         if lines is None:
-            self._ranks[priority] = lines = (deque(), deque(), deque())
+            self._ranks[level] = lines = (deque(), deque(), deque())
             self._ranks = dict(sorted(self._ranks.items(), reverse=True))
         return lines[2 if entry.receipt is not None else 1 if entry.qos else 0]
 

@@ -300,6 +300,7 @@ class Rerouting(Generic[OneLink]):
         assert self.custody is not None
         page, size, left_bytes = self.custody.config.page_bytes, 0, 0
         left: list[Entry] = []
+        queue.in_turn = True  # what is newer than the mark comes last
         while size < page and left_bytes < IN_MEMORY * page and queue:
             first = queue.first
             share = first.receipt
@@ -313,6 +314,7 @@ class Rerouting(Generic[OneLink]):
                 else:
                     left.append(entry)
                     left_bytes += entry.size
+        queue.in_turn = False
         queue.put_back(left)
         return size >= page
 

@@ -16,6 +16,7 @@ from ildm.core.transfer.ack_runs import PUBREL, acknowledgements_of
 from ildm.core.transfer.allowance import Allowance
 from ildm.core.transfer.back_pressure import BackPressure, QueueLimits
 from ildm.core.transfer.batch import Batch, without_retain
+from ildm.core.transfer.catching_up import CatchingUp
 from ildm.core.transfer.classes import HIGHEST_PRIORITY, LinkClasses
 from ildm.core.transfer.conflating import append
 from ildm.core.transfer.custody import Custody, SpooledSender
@@ -58,6 +59,7 @@ class Sender(SpooledSender):
     """See the module; ``name`` begins the names of its counters (``link`` or ``injection``)."""
 
     __slots__ = (
+        "_catching_up",
         "_classes",
         "_spooled",
         "_starvation",
@@ -100,6 +102,7 @@ class Sender(SpooledSender):
         self._spooled = queue
         self._classes: LinkClasses | None = None
         self._starvation = Starvation(counters)
+        self._catching_up = CatchingUp()
         self.state: SenderState = AWAY
         self.takes: Takes = ALL
         self.open = False
@@ -171,6 +174,9 @@ class Sender(SpooledSender):
             self.isolation.begin(dup=session_present)
         else:
             self.queue.put_back(self.resumption.resend(session_present))
+        if self._classes is not None and self._classes.after_live:
+            self._classes.count_behind(self.queue.set_back(self._classes.goes_back))
+            self._catching_up.begin()
         self.drain()
 
     def suspend(self) -> None:
@@ -365,6 +371,7 @@ class Sender(SpooledSender):
         if self._classes is not None and queue and self.open:
             self._starvation.look(queue, self.driver.now())
         written = 0
+        after_live = self._classes is not None and self._classes.after_live and queue.has_behind
         while self.open and self.wire.writable and queue and not self.isolation.active:
             entry = queue.first
             if entry.priority > HIGHEST_PRIORITY and self._let_go(entry):
@@ -375,7 +382,10 @@ class Sender(SpooledSender):
                 break
             if entry.priority > HIGHEST_PRIORITY:
                 self._note_late(entry, sent)
-            queue.remove(sent)
+            if after_live:
+                self._remove(entry, sent)
+            else:
+                queue.remove(sent)
             if written > FLUSHED:
                 written = 0
                 self.wire.flush()  # lets the transport say when it is full
@@ -383,6 +393,14 @@ class Sender(SpooledSender):
             self._classes.tell(self.wire.write_durable)
         self.pressure.ease()
         self.allowance.tell_soon()
+
+    def _remove(self, entry: Entry, count: int) -> None:
+        """So many messages of an entry have left, and others have to wait for newer ones."""
+        size = entry.size if count == entry.count else entry.whole.bytes_of(entry.first, count)
+        behind = entry.behind
+        self.queue.remove(count)
+        if self._classes is not None:
+            self._catching_up.sent(self.queue, self._classes.backlog, size, behind)
 
     def _let_go(self, entry: Entry) -> bool:
         """Forget what its class lets go."""
@@ -398,6 +416,8 @@ class Sender(SpooledSender):
         entry.settle()
         self.queue.remove(count)
         self.wire.drop(count, "aged")
+        if entry.whole.retain:
+            self.pressure.tell_lost(entry.whole.topic)
         return True
 
     def _is_outdated(self, entry: Entry, classes: LinkClasses) -> bool:

@@ -1,19 +1,21 @@
 """What waits in a sender with a spool: a page in memory, the rest on disk alone.
 
 A message with a share is never dropped here. A message without one (QoS 0 above all) waits in memory.
-Priorities hold within what is in memory: a message that would overtake what is on disk is taken into
-memory as long as nothing of its own or a higher priority is there.
+The highest priority is read first. A message that would overtake what is on disk is taken into memory as long
+as nothing of its own or a higher priority is there.
+
+Where a class has ``backlog: after_live``, its messages up to :attr:`SpooledQueue.mark` go after all others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ildm.core.frames import expiry_interval
 from ildm.core.spool import NEVER, Consumer, Delivery, Stored, Waiting
 from ildm.core.transfer.batch import Batch, batch_of
-from ildm.core.transfer.classes import LinkClasses, priority_of
+from ildm.core.transfer.classes import BEHIND, HIGHEST_PRIORITY, LinkClasses, priority_of
 from ildm.core.transfer.conflating import NewestOnDisk, append
 from ildm.core.transfer.queue import Backlog, Entry
 from ildm.core.transfer.share import Share
@@ -27,8 +29,10 @@ URGENT = 2
 """Of messages that overtake, so many pages may be in memory."""
 DELIVERIES = 64
 """Kept ready, at most; more priorities are rare."""
-LOWEST = -1
+LOWEST = BEHIND - 1
 """Lower than every priority."""
+UNKNOWN = 1 << 30
+"""Higher than every priority."""
 
 
 class SpooledQueue:
@@ -42,12 +46,15 @@ class SpooledQueue:
         "_adopted",
         "_beyond",
         "_deliveries",
+        "_has_behind",
         "_highest",
         "_near",
         "classes",
         "consumer",
         "custody",
+        "in_turn",
         "make",
+        "mark",
         "newest_on_disk",
         "page",
     )
@@ -61,14 +68,21 @@ class SpooledQueue:
         self.classes: LinkClasses | None = None
         """How messages wait; None: all alike."""
         self.newest_on_disk = NewestOnDisk()
+        self.mark = 0
+        """LSN of the newest record as the link came up."""
+        self.in_turn = False
+        """What is beyond is to be read in the order of arrival, whatever its priority."""
         self._near = Backlog()
         self._deliveries: dict[tuple[int, int, bool], Delivery] = {}
-        """By QoS, priority, and whether it is in hand: made once."""
+        """By QoS, rank, and whether it is in hand: made once."""
         self._adopted: list[Consumer] = []
         """Consumers of senders that are no more; what they have left goes first."""
-        self._beyond = consumer.beyond_messages > 0
-        self._highest = 1 << 30 if self._beyond else LOWEST
+        self._beyond = False
+        self._highest = LOWEST
         """Priority of what is beyond, at most."""
+        self._has_behind = False
+        """Something that goes after all others may be beyond."""
+        self._look_beyond()
 
     # what is beyond -----------------------------------------------------------------------------
 
@@ -77,7 +91,8 @@ class SpooledQueue:
         unacknowledged = self._near.unacknowledged_bytes
         if not self._beyond:
             return unacknowledged + size <= self.page or not unacknowledged
-        return priority_of(priority) > self._highest and unacknowledged + size <= URGENT * self.page
+        overtakes = priority_of(priority) > self._highest and not self.consumer.scattered
+        return overtakes and unacknowledged + size <= URGENT * self.page
 
     def passed_over(self, priority: int) -> None:
         """A record is appended, and not taken to memory."""
@@ -92,12 +107,12 @@ class SpooledQueue:
 
     def delivery(self, qos: int, priority: int, held: bool) -> Delivery:
         """How the consumer is to get a record."""
-        priority = priority_of(priority)  # the numbers of classes do not outlive the process
         found = self._deliveries.get((qos, priority, held))
         if found is None:
             if len(self._deliveries) >= DELIVERIES:
                 self._deliveries.clear()
-            found = Delivery(self.consumer.name, qos, priority, held)
+            on_disk = priority_of(priority) if self.classes is None else self.classes.on_disk(priority)
+            found = Delivery(self.consumer.name, qos, on_disk, held)
             self._deliveries[qos, priority, held] = found
         return found
 
@@ -108,7 +123,6 @@ class SpooledQueue:
             self._near.append(entry)
         other._adopted = []
         self._look_beyond()
-        self._highest = 1 << 30 if self._beyond else LOWEST
 
     def release(self, consumer: Consumer) -> None:
         """What this consumer still has beyond is its own sender's again."""
@@ -123,27 +137,80 @@ class SpooledQueue:
     def _look_beyond(self) -> None:
         self._beyond = any(consumer.beyond_messages for consumer in self._consumers())
         if not self._beyond:
-            self._highest = LOWEST
+            self._highest, self._has_behind = LOWEST, False
             self.newest_on_disk.clear()
+            return
+        live, self._has_behind = self._there()
+        highest = UNKNOWN if not self._has_behind else BEHIND  # what is not told may be anything
+        self._highest = max([level for level, _, _, _ in live], default=highest)
+
+    @property
+    def _parts(self) -> bool:
+        """Whether some messages go after newer ones."""
+        return self.mark > 0 and self.classes is not None and self.classes.after_live
+
+    def _there(self) -> tuple[list[tuple[int, Consumer, int, int]], bool]:
+        """What may be beyond: priority, consumer, what stands for it on disk, the LSN that it is newer than;
+        and whether something goes after all others."""
+        live: list[tuple[int, Consumer, int, int]] = []
+        behind = False
+        for consumer in self._consumers():
+            parts = self._parts
+            live += [
+                (priority_of(each), consumer, each, 0)
+                for each in consumer.priorities()
+                if each <= HIGHEST_PRIORITY or not parts
+            ]
+            if parts:
+                behind |= max(consumer.priorities(0, self.mark), default=0) > HIGHEST_PRIORITY
+                live += [
+                    (priority_of(each), consumer, each, self.mark)
+                    for each in consumer.priorities(self.mark)
+                    if each > HIGHEST_PRIORITY
+                ]
+        return live, behind
 
     def _read(self) -> None:
-        """Take the next page to memory."""
+        """Take the next page to memory: the highest priority first, at last what goes after all others."""
+        live, behind = self._there()
+        levels = sorted({level for level, _, _, _ in live}, reverse=True)
+        if not behind:  # the lowest is what is left
+            del levels[-1:]
+        for level in () if self.in_turn else levels:
+            most = self.page * (URGENT if level > self._near_level else 1)
+            for of, consumer, each, after in live:
+                while of == level and (room := most - self._near.unacknowledged_bytes) > 0:
+                    if not self._take(consumer, consumer.read_ahead(room, each, after)):
+                        break
         for consumer in self._consumers():
-            while self._near.unacknowledged_bytes < self.page:
-                stored = consumer.read(self.page - self._near.unacknowledged_bytes)
-                if not stored:
+            while (room := self.page - self._near.unacknowledged_bytes) > 0:
+                if not self._take(consumer, consumer.read(room)):
                     break
-                for each in stored:
-                    entry = self._entry(consumer, each)
-                    if entry is not None:
-                        if self.classes is not None:
-                            entry.priority = self.classes.rank_of(entry)
-                            entry.since = each.written - self.custody.calendar.lead
-                            if self.classes.conflates(entry):
-                                append(self._near, entry, self.classes, self.newest_on_disk)
-                                continue
-                        self._near.append(entry)
         self._look_beyond()
+
+    @property
+    def _near_level(self) -> int:
+        """Priority of what goes next, of what is in memory."""
+        return self._near.first.level if self._near.messages else LOWEST
+
+    def _take(self, consumer: Consumer, stored: Sequence[Stored]) -> bool:
+        """Let wait what was read; whether it is anything."""
+        classes = self.classes
+        for each in stored:
+            entry = self._entry(consumer, each)
+            if entry is None:
+                continue
+            if classes is not None:
+                entry.priority = classes.rank_of(entry)
+                entry.since = each.written - self.custody.calendar.lead
+                if each.priority > HIGHEST_PRIORITY and each.lsn <= self.mark:
+                    entry.behind = classes.goes_back(entry)
+                    classes.count_behind(entry.count if entry.behind else 0)
+                if classes.conflates(entry):
+                    append(self._near, entry, classes, self.newest_on_disk)
+                    continue
+            self._near.append(entry)
+        return len(stored) > 0
 
     def _entry(self, consumer: Consumer, stored: Stored) -> Entry | None:
         record, first = stored.record, stored.first
@@ -161,7 +228,7 @@ class SpooledQueue:
             self.custody.unreadable(consumer, stored, error)
             consumer.free(stored.lsn, first, count)
             return None
-        return Entry(batch, share, stored.priority)
+        return Entry(batch, share, priority_of(stored.priority))
 
     def made(self, batch: Batch) -> Batch:
         """A batch of the spool as it waits here."""
@@ -212,7 +279,38 @@ class SpooledQueue:
         return self._near.waiting()
 
     def favour(self, priority: int, size: int) -> None:
-        self._near.favour(priority, size)
+        if priority == BEHIND and not self._near.has_behind:
+            self._read_behind(size)
+        if priority != BEHIND or self._near.has_behind:
+            self._near.favour(priority, size)
+
+    def _read_behind(self, size: int) -> None:
+        """Memory is full of what goes before."""
+        for consumer in self._consumers():
+            for each in consumer.priorities(0, self.mark):
+                if each > HIGHEST_PRIORITY and self._take(
+                    consumer, consumer.read_ahead(size, each, 0, self.mark)
+                ):
+                    self._look_beyond()
+                    return
+
+    @property
+    def has_behind(self) -> bool:
+        return self._has_behind or self._near.has_behind
+
+    @property
+    def behind_since(self) -> float:
+        return self._near.behind_since
+
+    @property
+    def behind(self) -> int:
+        return self._near.behind + (self._beyond_messages if self._has_behind else 0)
+
+    def set_back(self, goes_back: Callable[[Entry], bool]) -> int:
+        self.mark = self.custody.last
+        count = self._near.set_back(goes_back)
+        self._look_beyond()
+        return count
 
     def over(self, messages: float, size: float) -> bool:
         return self._near.over(messages, size)
@@ -231,8 +329,12 @@ class SpooledQueue:
 
     def remove(self, count: int) -> None:
         self._near.remove(count)
-        if self._beyond and self._near.unacknowledged_bytes < self.page // 2:
-            self._read()
+        if self._beyond:
+            unacknowledged = self._near.unacknowledged_bytes
+            if unacknowledged < self.page // 2 or (
+                self._highest > self._near_level and unacknowledged < URGENT * self.page
+            ):
+                self._read()
 
     def trim(self, messages: int, size: int, lowest: bool = False) -> Iterator[tuple[Entry, int]]:
         return self._near.trim(messages, size, lowest)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ildm.core.transfer.classes import BEHIND
+
 if TYPE_CHECKING:
     from ildm.core.counters import Counters
     from ildm.core.transfer.queue import Queue
@@ -37,7 +39,7 @@ class Starvation:
     def look(self, queue: Queue, now: float) -> None:
         """Let a priority go first that is due."""
         waiting = queue.waiting()
-        behind = waiting[1:]
+        behind = [each for each in waiting[1:] if each != BEHIND]  # that has its share
         for priority in [each for each in self._due if each not in behind]:
             del self._due[priority]
         for priority in behind:

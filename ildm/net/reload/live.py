@@ -28,6 +28,7 @@ LIVE = frozenset(
         "link.rules",
         "link.neighbor_rules",
         "link.classes",
+        "link.backlog",
         "link.protocol",
         "link.features",
         "link.compression",

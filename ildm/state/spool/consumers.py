@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from bisect import bisect_right
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from ildm.core.spool import Stored, Waiting
+from ildm.state.spool.passed import Passed
 from ildm.state.spool.records import (
     HEADERS,
     HIGHEST,
@@ -21,10 +20,11 @@ from ildm.state.spool.records import (
     Range,
     RecordHead,
     decode_record,
+    decode_share,
     decode_targets,
     share_of,
 )
-from ildm.state.spool.segments import Receiver, Segment
+from ildm.state.spool.segments import Receiver, Segment, bit_of, priority_of
 from ildm.state.spool.walk import DAMAGE, TAIL, walk
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 SEARCHED = 1000
 """Among so many records out of order the oldest is looked for, to free all before it with one number."""
+WALKED = 4096
+"""Entries that are looked at in one go for those of a priority."""
 
 
 class Owner(ABC):
@@ -119,6 +121,25 @@ class _Found(NamedTuple):
     priority: int
 
 
+class _Ahead:
+    """How far the records of a priority were read out of turn."""
+
+    __slots__ = ("before", "generation", "lsn", "offset", "segment")
+
+    def __init__(self) -> None:
+        self.lsn = 0
+        """None of these is beyond before this one."""
+        self.segment: Segment | None = None
+        self.generation = 0
+        self.offset = 0
+        self.before = 0
+        """LSN of the record before it, if that is in hand or done with."""
+
+    def reached(self, lsn: int, segment: Segment, offset: int, before: int) -> None:
+        self.lsn, self.before = lsn, before
+        self.segment, self.generation, self.offset = segment, segment.generation, offset
+
+
 class FileConsumer(Receiver):
     """Implements :class:`ildm.core.spool.Consumer`."""
 
@@ -137,8 +158,12 @@ class FileConsumer(Receiver):
         """What is beyond has this LSN or a higher one, but is none of those passed."""
         self._hint: tuple[Segment, int, int] | None = None
         """Where the cursor is: segment, its generation, offset."""
-        self._passed: deque[list[int]] = deque()
-        """First and last LSN of records from the cursor on that are done with, or in hand out of turn."""
+        self._passed = Passed()
+        """Records from the cursor on that are done with, or in hand out of turn."""
+        self._newest_at: dict[int, int] = {}
+        """Priority -> LSN of the newest record beyond that may have it."""
+        self._ahead: dict[tuple[int, bool], _Ahead] = {}
+        """Priority, and whether only older ones than some LSN are meant."""
         self._newest = 0
         """LSN of the newest record for it."""
         self._ordered = True
@@ -158,6 +183,9 @@ class FileConsumer(Receiver):
     def waiting(self) -> Waiting:
         hand = next(iter(self.hands.values()), None)
         oldest = hand.written if hand is not None else self.oldest_beyond()
+        if hand is not None and self._passed.count:
+            beyond = self.oldest_beyond()
+            oldest = hand.written if beyond is None else min(hand.written, beyond)
         return Waiting(self.messages, self.bytes, self._spool.shown(oldest))
 
     def oldest_beyond(self) -> float | None:
@@ -173,18 +201,20 @@ class FileConsumer(Receiver):
 
     # the port -----------------------------------------------------------------------------------
 
-    def takes(self, lsn: int, messages: int, size: int, segment: Segment, offset: int) -> None:
+    def takes(self, lsn: int, messages: int, size: int, segment: Segment, offset: int, priority: int) -> None:
         """A record for it was appended, at that offset; it is beyond."""
         if not self.beyond_messages:
             self._cursor = lsn
             self._hint = (segment, segment.generation, offset)
             self._passed.clear()
+            self._newest_at.clear()
+            self._ahead.clear()
         self.beyond_messages += messages
         self.beyond_bytes += size
         self.messages += messages
         self.bytes += size
-        self._newest = lsn
-        segment.takes(self, messages, size)
+        self._newest = self._newest_at[priority] = lsn
+        segment.takes(self, messages, size, bit_of(priority))
 
     def holds(self, lsn: int, messages: int, size: int, segment: Segment, written: float) -> None:
         """A record for it was appended, and is in hand."""
@@ -194,11 +224,7 @@ class FileConsumer(Receiver):
         self.hands[lsn] = Hand(segment, messages, size, written)
         if self.beyond_messages:
             self._ordered = False
-            passed = self._passed
-            if passed and passed[-1][1] == self._newest:
-                passed[-1][1] = lsn
-            else:
-                passed.append([lsn, lsn])
+            self._passed.append(lsn, self._newest)
         self._newest = lsn
 
     def read(self, size: int) -> list[Stored]:
@@ -207,16 +233,67 @@ class FileConsumer(Receiver):
         answer: list[Stored] = []
         try:
             for found in self._scan():
-                size -= self._pick(found, answer)
+                messages, bytes_ = self._pick(found, answer)
+                self._advance(found, messages, bytes_)
+                size -= bytes_
                 if size <= 0 or not self.beyond_messages:
                     break
         except OSError as error:  # descriptors or memory lack: the rest is read later
             self._spool.log("warning", "the spool cannot be read just now", reason=str(error))
+        self._passed.forget_before(self._cursor)
         self._spool.counters["spool_read"] += sum(each.record.messages for each in answer)
         return answer
 
-    def _pick(self, found: _Found, answer: list[Stored]) -> int:
-        """Take a record in hand; answers the bytes of what is left of it."""
+    @property
+    def scattered(self) -> bool:
+        return self._passed.full
+
+    def may_have(self, bits: int, last: int) -> None:
+        """Records beyond, up to an LSN, may have these priorities."""
+        for bit in range(bits.bit_length()):
+            if bits >> bit & 1:
+                priority = priority_of(bit)
+                self._newest_at[priority] = max(last, self._newest_at.get(priority, 0))
+
+    def priorities(self, after: int = 0, until: int = HIGHEST) -> list[int]:
+        found: list[int] = []
+        if not self.beyond_messages or until < self._cursor:
+            return found
+        for priority, newest in self._newest_at.items():
+            ahead = self._ahead.get((priority, until < HIGHEST))
+            begin = self._cursor if ahead is None else max(self._cursor, ahead.lsn)
+            if newest > after and min(newest, until) >= begin:
+                found.append(priority)
+        return found
+
+    def read_ahead(self, size: int, priority: int, after: int = 0, until: int = HIGHEST) -> list[Stored]:
+        answer: list[Stored] = []
+        if not self.beyond_messages:
+            return answer
+        if self._passed.full:
+            self._spool.counters["spool_read_in_turn"] += 1
+            return answer
+        key = (priority, until < HIGHEST)
+        ahead = self._ahead.get(key)
+        if ahead is None:
+            ahead = self._ahead[key] = _Ahead()
+        before = 0
+        try:
+            for found, before in self._scan_ahead(ahead, priority, after, until):
+                messages, bytes_ = self._pick(found, answer)
+                self._passed.add(found.head.lsn, before)
+                self.beyond_messages -= messages
+                self.beyond_bytes -= bytes_
+                size -= bytes_
+                if size <= 0 or not self.beyond_messages:
+                    break
+        except OSError as error:
+            self._spool.log("warning", "the spool cannot be read just now", reason=str(error))
+        self._spool.counters["spool_read"] += sum(each.record.messages for each in answer)
+        return answer
+
+    def _pick(self, found: _Found, answer: list[Stored]) -> tuple[int, int]:
+        """Take a record in hand; answers the messages and bytes of what is left of it."""
         head = found.head
         lsn, messages = head.lsn, head.messages
         hand = Hand(found.segment, messages, len(found.entry) - found.begin, head.written)
@@ -226,14 +303,12 @@ class FileConsumer(Receiver):
         if self.hands and lsn < next(reversed(self.hands)):
             self._ordered = False
         self.hands[lsn] = hand
-        size = hand.bytes
-        self._advance(found, hand.left, size)
         record = self._spool.record(found.entry, head, found.begin)
         stretches = list(_stretches(hand))
         for (first, _), part in zip(stretches, record.parts(stretches), strict=True):
             note = hand.notes.get(first) if hand.notes else None
             answer.append(Stored(lsn, first, part, found.qos, found.priority, note, head.written))
-        return size
+        return hand.left, hand.bytes
 
     def _advance(self, found: _Found, messages: int, size: int) -> None:
         """So much is not beyond any more, and the cursor is behind it."""
@@ -293,6 +368,8 @@ class FileConsumer(Receiver):
         self._partial.clear()
         self._notes.clear()
         self._done.clear()
+        self._newest_at.clear()
+        self._ahead.clear()
         self._ordered = True
         self.beyond_messages = self.beyond_bytes = self.messages = self.bytes = 0
         self._spool.retired(self, waiting.messages)
@@ -358,13 +435,63 @@ class FileConsumer(Receiver):
             way = self._way(targets)
             if way is None or head.lsn < self._cursor:
                 continue
-            if self._is_passed(head.lsn):
+            if self._passed.count and self._passed.has(head.lsn):
                 self._cursor = head.lsn + 1
                 self._hint = (segment, segment.generation, end)
                 continue
             self._cursor = head.lsn
             self._hint = (segment, segment.generation, at)
             yield _Found(segment, end, head, entry, begin, *way)
+
+    def _scan_ahead(
+        self, ahead: _Ahead, priority: int, after: int, until: int
+    ) -> Iterator[tuple[_Found, int]]:
+        """What is beyond of a priority, and the LSN of the record before it if that is in hand or done with.
+        Whoever asks takes it in hand."""
+        log, bit, left = self._spool.segments, bit_of(priority), WALKED
+        begin = max(ahead.lsn, after + 1, self._cursor)
+        index, offset, before = log.holding(begin), HEADERS, 0
+        if ahead.segment is log.segments[index] and log.segments[index].generation == ahead.generation:
+            offset, before = ahead.offset, ahead.before
+        while index < len(log.segments) and log.segments[index].first <= until:
+            segment = log.segments[index]
+            cell = segment.live.get(self)
+            if cell is not None and cell[2] & bit:
+                read = partial(log.readers.read, segment)
+                for at, end, kind, entry in walk(read, offset, segment.end, segment.salt):
+                    left -= 1
+                    if not left:
+                        ahead.reached(begin, segment, at, before)
+                        return
+                    if kind != Kind.RECORD:
+                        continue  # damage is told of when its turn has come
+                    try:
+                        lsn, _, _, targets, _ = decode_share(entry)
+                    except DamageError:
+                        continue
+                    way = self._way(targets)
+                    if way is None or lsn < begin:
+                        continue
+                    if lsn > until:
+                        ahead.reached(lsn, segment, at, before)
+                        return
+                    begin = lsn + 1
+                    if self._passed.has(lsn):
+                        if before:
+                            self._passed.join(lsn, before)
+                        before = lsn
+                    elif bit_of(way[1]) != bit:
+                        before = 0
+                    else:
+                        ahead.reached(begin, segment, end, lsn)
+                        head, _, frames = decode_record(entry)
+                        yield _Found(segment, end, head, entry, frames, *way), before
+                        before = lsn
+            else:
+                before = 0
+            begin = max(begin, segment.last + 1)
+            ahead.reached(begin, segment, segment.end, before)
+            index, offset, before = index + 1, HEADERS, 0
 
     def _way(self, targets: bytes) -> tuple[int, int] | None:
         """QoS and priority, if it is among the targets of a record."""
@@ -378,12 +505,6 @@ class FileConsumer(Receiver):
             )
             way = self._ways[targets] = next(ways, None)
             return way
-
-    def _is_passed(self, lsn: int) -> bool:
-        passed = self._passed
-        while passed and passed[0][1] < lsn:
-            passed.popleft()
-        return bool(passed) and passed[0][0] <= lsn
 
     def _reconcile(self, segment: Segment) -> None:
         """All of a segment was gone through: what is still missing cannot be read."""
@@ -445,24 +566,25 @@ class FileConsumer(Receiver):
         }
         kept = {lsn: hand.freed for lsn, hand in self.hands.items()}
         cursor = self._cursor if self.beyond_messages else self._spool.last + 1
-        return Kept(self.number, cursor, [(a, b) for a, b in self._passed], kept | self._partial, notes)
+        self._passed.forget_before(cursor)
+        return Kept(self.number, cursor, list(self._passed), kept | self._partial, notes)
 
     def restore(
         self,
         cursor: int,
-        passed: deque[list[int]],
+        passed: Iterable[list[int]],
         partial: dict[int, int],
         notes: dict[int, dict[int, int]],
         newest: int,
     ) -> None:
         """Begin where an earlier incarnation has ended; its segments say how much there is."""
         self._cursor = cursor
-        self._passed = passed
+        self._passed = Passed((first, last) for first, last in passed)
         self._partial = partial
         self._notes = notes
         self._newest = newest
 
-    def moved(self, lsn: int, messages: int, size: int, old: Segment, new: Segment) -> None:
+    def moved(self, lsn: int, messages: int, size: int, old: Segment, new: Segment, priority: int) -> None:
         """A record of so many messages and bytes is in another segment now."""
         hand = self.hands.get(lsn)
         if hand is not None:
@@ -474,19 +596,16 @@ class FileConsumer(Receiver):
             left = messages - self._partial.get(lsn, 0).bit_count()
         size = left * (size // messages)
         old.loses(self, left, size)
-        new.takes(self, left, size)
+        new.takes(self, left, size, bit_of(priority))
 
     def needs(self) -> Callable[[int], bool]:
         hands, cursor, beyond = self.hands, self._cursor, self.beyond_messages
-        passed = [(first, last) for first, last in self._passed]
+        passed = Passed(self._passed)
 
         def needs(lsn: int) -> bool:
             if lsn in hands:
                 return True
-            if lsn < cursor or not beyond:
-                return False
-            before = bisect_right(passed, (lsn, HIGHEST)) - 1
-            return before < 0 or lsn > passed[before][1]
+            return lsn >= cursor and beyond > 0 and not passed.has(lsn)
 
         return needs
 

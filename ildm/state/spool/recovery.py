@@ -50,7 +50,7 @@ from ildm.state.spool.records import (
     salt_of,
     share_of,
 )
-from ildm.state.spool.segments import MISPLACED, MOVED, NEW, Segment, name_of, number_of
+from ildm.state.spool.segments import MISPLACED, MOVED, NEW, Segment, bit_of, name_of, number_of
 from ildm.state.spool.walk import DAMAGE, TAIL, Found, Read, data_ends, walk
 from ildm.text import reason
 
@@ -147,7 +147,7 @@ class Recovery:
         self._pass(lambda: False)
         totals: dict[str, Waiting] = {}
         for _, cells in self._cells:
-            for number, (messages, size) in cells.items():
+            for number, (messages, size, _) in cells.items():
                 name = self._name(number)
                 before = totals.get(name, Waiting(0, 0, None))
                 oldest = self._fates[number].oldest
@@ -468,9 +468,11 @@ class Recovery:
                 continue
             fate.meet_all(done, share.first, share.last, share.written)
             if not done:
-                cells[number] = [share.messages, share.bytes]
+                cells[number] = [share.messages, share.bytes, share.bits]
         if each:
             self._settle_each(scan.records, each, cells)
+            for number in each & cells.keys():
+                cells[number][2] = shares[number].bits
         segment.newest = max((written for _, _, _, _, written in scan.records), default=segment.newest)
         if cells:
             self._cells.append((segment, cells))
@@ -496,11 +498,11 @@ class Recovery:
             group.bytes += size
         shares: dict[int, _Share] = {}
         for encoded, group in groups.items():
-            for number in self.targets(encoded):
+            for number, _, priority in decode_targets(encoded):
                 share = shares.get(number)
                 if share is None:
                     share = shares[number] = _Share(group.first, group.written)
-                share.add(group)
+                share.add(group, bit_of(priority))
         return shares
 
     def _settle_each(self, records: list[Taken], numbers: set[int], cells: dict[int, list[int]]) -> None:
@@ -511,7 +513,7 @@ class Recovery:
                     continue
                 left = self.fate(number).meet(lsn, messages, written)
                 if left:
-                    cell = cells.setdefault(number, [0, 0])
+                    cell = cells.setdefault(number, [0, 0, 0])
                     cell[0] += left
                     cell[1] += share_of(size, messages, left)
 
@@ -604,9 +606,10 @@ class Recovery:
             consumer.restore(fate.first, fate.gaps, fate.partial, fate.marked, fate.newest)
             found.consumers.append(consumer)
         for segment, cells in self._cells:
-            for number, (messages, size) in cells.items():
+            for number, (messages, size, bits) in cells.items():
                 consumer = by_number[number]
-                segment.live[consumer] = [messages, size]
+                segment.live[consumer] = [messages, size, bits]
+                consumer.may_have(bits, segment.last)
                 consumer.beyond_messages += messages
                 consumer.beyond_bytes += size
                 consumer.messages += messages
@@ -633,21 +636,22 @@ class _Hole(NamedTuple):
 
 class _Share:
     """What a consumer has of the records of a segment: the first LSN and when that was written, the last one,
-    messages and bytes."""
+    messages and bytes, and the priorities by :func:`~ildm.state.spool.segments.bit_of`."""
 
-    __slots__ = ("bytes", "first", "last", "messages", "written")
+    __slots__ = ("bits", "bytes", "first", "last", "messages", "written")
 
     def __init__(self, lsn: int, written: float) -> None:
         self.first = self.last = lsn
         self.written = written
-        self.messages = self.bytes = 0
+        self.messages = self.bytes = self.bits = 0
 
-    def add(self, other: _Share) -> None:
+    def add(self, other: _Share, bit: int) -> None:
         if other.first < self.first:
             self.first, self.written = other.first, other.written
         self.last = max(self.last, other.last)
         self.messages += other.messages
         self.bytes += other.bytes
+        self.bits |= bit
 
 
 class _SupersededError(Exception):

@@ -25,6 +25,16 @@ COPIED = 4096
 """Bytes up to which it is quicker to join two pieces than to take the checksum of each."""
 
 
+def bit_of(priority: int) -> int:
+    """For a priority of a delivery."""
+    return 1 << (priority + 8 & 31)
+
+
+def priority_of(bit: int) -> int:
+    """Whose bit it is, by its place."""
+    return bit - 8
+
+
 def name_of(number: int) -> str:
     return f"{number:016d}{SUFFIX}"
 
@@ -65,7 +75,8 @@ class Segment:
         first: LSN of the first that was to be written to it.
         last: highest LSN in it, 0 for none.
         newest: Unix time at which its newest record was written.
-        live: what each consumer has not done with of it: messages and bytes. Without the consumer: nothing.
+        live: what each consumer has not done with of it: messages, bytes, and of which priorities that is at
+            most, one bit each (:func:`bit_of`). Without the consumer: nothing.
         taken: of how many bytes of messages ``live`` is what is left, counted for each consumer.
         record_bytes: how much of the file is records.
         journal: highest LSN of an entry of the journal in it.
@@ -140,14 +151,15 @@ class Segment:
         del self.tail[:pieces]
         self.safe += size
 
-    def takes(self, consumer: Receiver, messages: int, size: int) -> None:
+    def takes(self, consumer: Receiver, messages: int, size: int, bit: int = 0) -> None:
         self.taken += size
         cell = self.live.get(consumer)
         if cell is None:
-            self.live[consumer] = [messages, size]
+            self.live[consumer] = [messages, size, bit]
         else:
             cell[0] += messages
             cell[1] += size
+            cell[2] |= bit
 
     def loses(self, consumer: Receiver, messages: int, size: int) -> bool:
         """A consumer has done with a part; whether that was the last for anybody."""
@@ -162,7 +174,7 @@ class Segment:
     @property
     def live_bytes(self) -> int:
         """What several consumers wait for is counted for each."""
-        return sum(size for _, size in self.live.values())
+        return sum(size for _, size, _ in self.live.values())
 
     @property
     def needed(self) -> float:

@@ -52,8 +52,8 @@ AT_ONCE = 5000
 """Old records that are dropped before others get a turn."""
 CACHED = 4096
 _EPOCHS = (1 << 32) - 1
-Targets = tuple[bytes, list[tuple[FileConsumer, bool]]]
-"""Of a record: encoded, and the consumers, with whether each has it in hand."""
+Targets = tuple[bytes, list[tuple[FileConsumer, bool, int]]]
+"""Of a record: encoded, and the consumers, with whether each has it in hand, and its priority."""
 
 
 class Settings(Protocol):
@@ -261,11 +261,11 @@ class FileSpool(Owner):
         segment.last = lsn
         segment.newest = written
         segment.record_bytes += segment.end - offset
-        for consumer, held in takers:
+        for consumer, held, priority in takers:
             if held:
                 consumer.holds(lsn, messages, size, segment, written)
             else:
-                consumer.takes(lsn, messages, size, segment, offset)
+                consumer.takes(lsn, messages, size, segment, offset, priority)
         self.counters["spool_records"] += 1
         if not self._ticking:
             self._tick_later()
@@ -280,7 +280,8 @@ class FileSpool(Owner):
         for consumer, _ in ways:
             self._put_name(consumer.number, segment)
         targets = encode_targets((consumer.number, way) for consumer, way in ways)
-        found = self._targets[deliveries] = targets, [(consumer, way.held) for consumer, way in ways]
+        takers = [(consumer, way.held, way.priority) for consumer, way in ways]
+        found = self._targets[deliveries] = targets, takers
         return found
 
     def _origin(self, name: str, segment: Segment) -> int:
@@ -546,7 +547,7 @@ class FileSpool(Owner):
     def mark(self, segment: Segment, end: int) -> bytes:
         shares = [
             Share(consumer.number, consumer.name, messages)
-            for consumer, (messages, _) in segment.live.items()
+            for consumer, (messages, _, _) in segment.live.items()
         ]
         return encode_mark(Mark(self.segments.key, segment.number, self.epoch, end, segment.last, shares))
 
@@ -558,11 +559,11 @@ class FileSpool(Owner):
                 body, frames = entry[:begin], entry[begin:]
                 for number in {head.origin, head.again} - {0}:
                     self._put_name(number, new)
-                for number, _, _ in decode_targets(targets):
+                for number, _, priority in decode_targets(targets):
                     consumer = self._by_number.get(number)
                     if consumer is not None:
                         self._put_name(number, new)
-                        consumer.moved(head.lsn, head.messages, len(frames), old, new)
+                        consumer.moved(head.lsn, head.messages, len(frames), old, new, priority)
                 new.last = head.lsn
                 new.newest = max(new.newest, head.written)
             case Kind.JOURNAL:

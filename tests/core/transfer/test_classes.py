@@ -143,6 +143,19 @@ def test_what_has_waited_for_too_long_is_let_go(
     assert [row.expired for row in link.classes.rows] == [int(gone)]
 
 
+def test_a_retained_value_that_is_let_go_is_told(world: World) -> None:
+    a, _ = pair(world, {**LOG, "expire_acknowledged": True})
+    told: list[str] = []
+    (sender,) = a.node.links.links["b"].senders
+    sender.pressure.lost = told.append
+    with away(world, a):
+        publish(world, a, "log/1", "x/1", retain=True)
+        publish(world, a, "log/2")
+        world.run(61)
+    assert a.node.counters["link_dropped_aged"] == 2
+    assert told == ["log/1"]
+
+
 def test_other_classes_hold_for_what_comes_from_then_on(world: World) -> None:
     a, b = pair(world, ALARM)
     urgent = LinkClass.model_validate({"topics": ["x/#"], "priority": 7})

@@ -113,8 +113,8 @@ def single(record: Record, place: int) -> bytes:
     return record.frames[begin : frame_bounds(record.frames, begin)[1]]
 
 
-def to(*names: str, qos: int = 1, held: Collection[str] = ()) -> list[Delivery]:
-    return [Delivery(name, qos, held=name in held) for name in names]
+def to(*names: str, qos: int = 1, held: Collection[str] = (), priority: int = 0) -> list[Delivery]:
+    return [Delivery(name, qos, priority, name in held) for name in names]
 
 
 def numbers(stored: list[Stored]) -> list[tuple[int, int]]:

@@ -8,11 +8,16 @@ from random import Random
 
 import pytest
 
+from ildm.core.spool import Stored
 from ildm.state.spool import FileSpool
+from ildm.state.spool.records import HIGHEST
 from ildm.testing.virtual.disk import SimDisk
 from tests.state.spool.lives import Lives, Settings, numbers, read_all, record, to
 
 NAMES = ("a", "b", "c")
+LATER = 23
+"""Of it what is newer than a mark is read by itself."""
+PRIORITIES = (-8, 0, 7, LATER)
 
 
 @dataclass
@@ -23,6 +28,7 @@ class Entry:
     messages: int
     left: set[int]
     held: bool
+    priority: int
     notes: dict[int, int] = field(default_factory=dict)
 
 
@@ -36,6 +42,7 @@ class Model:
         self.journal: dict[int, bytes] = {}
         self.counter = 0
         self.memory: list[int] = []
+        self.marks: dict[str, int] = {}
         self.begin()
 
     def begin(self) -> None:
@@ -63,17 +70,46 @@ class Model:
             if held
             and (self.counter % 5 == 0 or all(entry.held for entry in self.model.get(name, {}).values()))
         }
-        lsn = self.spool.append(record(self.counter, messages), to(*names, held=in_hand))
+        priority = self.random.choice(PRIORITIES)
+        lsn = self.spool.append(record(self.counter, messages), to(*names, held=in_hand, priority=priority))
         for name in names:
-            entry = Entry(self.counter, messages, set(range(messages)), name in in_hand)
+            entry = Entry(self.counter, messages, set(range(messages)), name in in_hand, priority)
             self.model.setdefault(name, {})[lsn] = entry
         self.memory += range(messages)
 
     def read(self) -> None:
         name, size = self.random.choice(NAMES), self.random.randint(1, 600)
-        found = self.spool.consumer(name).read(size)
+        self.found(name, size, self.spool.consumer(name).read(size))
+
+    def read_ahead(self) -> None:
+        """What is of a priority is told, and read in order."""
+        name, size = self.random.choice(NAMES), self.random.randint(1, 600)
+        consumer, waiting = self.spool.consumer(name), self.model.get(name, {})
+        if self.random.random() < 0.2:
+            self.marks[name] = self.random.randint(self.marks.get(name, 0), self.spool.last)
+        mark = self.marks.get(name, 0)
+        priority = self.random.choice(PRIORITIES)
+        bounds = (0, HIGHEST) if priority < LATER else self.random.choice(((mark, HIGHEST), (0, mark)))
+        beyond = {(entry.priority, lsn) for lsn, entry in waiting.items() if not entry.held}
+        assert {each for each, _ in beyond if each < LATER} <= set(consumer.priorities())
+        assert {each for each, lsn in beyond if lsn > mark} & {LATER} <= set(consumer.priorities(mark))
+        self.found(name, size, consumer.read_ahead(size, priority, *bounds), priority, *bounds)
+
+    def found(
+        self,
+        name: str,
+        size: int,
+        found: list[Stored],
+        priority: int | None = None,
+        after: int = 0,
+        until: int = HIGHEST,
+    ) -> None:
         waiting = self.model.get(name, {})
-        beyond = [lsn for lsn, entry in waiting.items() if not entry.held]
+        beyond = [
+            lsn
+            for lsn, entry in waiting.items()
+            if not entry.held and after < lsn <= until and priority in (None, entry.priority)
+        ]
         wanted = []
         for lsn in sorted(beyond):
             if size <= 0:
@@ -163,6 +199,7 @@ class Model:
     def kill(self) -> None:
         epoch = self.spool.epoch
         spool = self.lives.kill()
+        self.marks.clear()
         assert spool.epoch > epoch
         self.model, self.journal, self.memory = copy.deepcopy(self.safe)
         self.check_next_life()
@@ -213,7 +250,8 @@ class Model:
 
 ACTIONS = {
     Model.append: 8,
-    Model.read: 4,
+    Model.read: 2,
+    Model.read_ahead: 4,
     Model.free: 8,
     Model.note: 2,
     Model.discard: 0.5,
