@@ -10,8 +10,13 @@ from ildm.mqtt import topic_matches
 
 CONFLATED, EXPIRED = "link_conflated", "link_dropped_aged"
 """The counters by which a node says that it has let go of messages."""
+SET_BACK = "link_set_back"
+"""The same of messages that went after newer ones."""
 CONFLATING: tuple[list[str], ...] = (["t/0", "u/0"], ["t/#"], ["#"], ["r/#"])
 """Filters of a class of which only the newest message of each topic waits."""
+
+LATER: tuple[list[str], ...] = (["t/0", "t/3", "u/#"], ["t/#"], ["#"])
+"""Filters of a class whose messages go after newer ones if they waited when a link came up."""
 
 
 class Class(NamedTuple):
@@ -21,6 +26,7 @@ class Class(NamedTuple):
     number: int
     conflates: bool
     expires: bool
+    after_live: bool = False
 
 
 def drawn(random: Random) -> list[dict[str, Any]]:
@@ -34,13 +40,21 @@ def drawn(random: Random) -> list[dict[str, Any]]:
         each for each, often in ((conflating, 0.7), (urgent, 0.6), (aging, 0.3)) if random.random() < often
     ]
     random.shuffle(found)
+    if random.random() < 0.5:
+        found.append({"topics": random.choice(LATER), "backlog": "after_live"})
     return found or [conflating]
 
 
 def rows(given: Iterable[dict[str, Any]]) -> list[Class]:
     """Those of a configuration."""
     return [
-        Class(each, number, "conflate" in terms, "expire" in terms)
+        Class(
+            each,
+            number,
+            "conflate" in terms,
+            "expire" in terms,
+            terms.get("backlog", "in_order") != "in_order",
+        )
         for number, terms in enumerate(given, 1)
         for each in terms["topics"]
     ]

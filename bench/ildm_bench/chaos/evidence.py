@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from ildm_bench.chaos.classed import CONFLATED, EXPIRED, Class, class_of
+from ildm_bench.chaos.classed import CONFLATED, EXPIRED, SET_BACK, Class, class_of
 from ildm_bench.chaos.history import Event, Run
 from ildm_bench.chaos.schedule import CHANGES
 
@@ -20,7 +20,7 @@ UNGUARDED = frozenset({"injection_unguarded", "link_unguarded"})
 UNCERTAIN = "injection_uncertain_resent"
 """The one by which it says that it has sent QoS 2 again, to a broker that has forgotten its session."""
 
-TOLD = (*sorted(UNGUARDED), UNCERTAIN, CONFLATED, EXPIRED)
+TOLD = (*sorted(UNGUARDED), UNCERTAIN, CONFLATED, EXPIRED, SET_BACK)
 
 WITNESS = "witness."
 """How the names of sessions past the node begin, of whose filters it does not know."""
@@ -123,7 +123,7 @@ class Evidence:
         """Those of all links, in their order."""
         self.admitted: dict[str, list[float]] = defaultdict(list)
         """Process and counter -> when it said that QoS 2 had gone on which its failing disk did not keep, or
-        had been sent again to a broker that might have it, or that a class had let messages go."""
+        had been sent again to a broker that might have it, or that a class had let messages go or wait."""
         self.readings: dict[tuple[str, str, int], tuple[int, float]] = {}
         """Process, counter, life -> its highest value, and when it was read last."""
         self.bounds: dict[tuple[str, str], int] = {}
@@ -227,7 +227,8 @@ class Evidence:
 
     def _class(self, event: Event) -> None:
         may = json.loads(event.detail)
-        self.classes.append(Class(event.topic, event.seq, may["conflate"], may["expire"]))
+        after_live = may.get("after_live", False)  # earlier histories do not tell
+        self.classes.append(Class(event.topic, event.seq, may["conflate"], may["expire"], after_live))
 
     def _tree(self, event: Event) -> None:
         self.tree.append(event.t)
@@ -264,10 +265,10 @@ class Evidence:
         """How messages on a topic wait for links."""
         return class_of(self.classes, topic) if self.classes else None
 
-    def let_go(self, counter: str, since: float) -> bool:
-        """Whether a node has said by a counter, after a time, that it has let messages go."""
+    def let_go(self, counter: str, since: float, until: float = NEVER) -> bool:
+        """Whether a node has said by a counter, from one time to another, that it has let messages go."""
         return any(
-            name.endswith(f" {counter}") and any(t >= since for t in times)
+            name.endswith(f" {counter}") and any(since <= t <= until for t in times)
             for name, times in self.admitted.items()
         )
 

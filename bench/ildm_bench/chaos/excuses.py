@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
 from ildm.mqtt import topic_matches
-from ildm_bench.chaos.classed import CONFLATED, EXPIRED
+from ildm_bench.chaos.classed import CONFLATED, EXPIRED, SET_BACK
 from ildm_bench.chaos.evidence import BY_TOPIC, NEVER, UNCERTAIN, Evidence, Message
 from ildm_bench.chaos.history import Event
 
@@ -218,6 +218,23 @@ class Expired(Excuse):
         assert message is not None
         of = evidence.class_of(message.topic)
         return of is not None and of.expires and evidence.let_go(EXPIRED, case.published)
+
+
+class Behind(Excuse):
+    """What waited when a link came up goes after newer messages of its class (`after_live`). link_set_back of
+    a node rose between the publication and the receipt.
+    """
+
+    @staticmethod
+    def holds(case: Case, evidence: Evidence) -> bool:
+        message = case.message
+        assert message is not None
+        of = evidence.class_of(message.topic)
+        return (
+            of is not None
+            and of.after_live
+            and evidence.let_go(SET_BACK, case.published, case.receipt.t + READ)
+        )
 
 
 class Resent(Excuse):
@@ -465,7 +482,7 @@ EXCUSES: dict[str, tuple[type[Excuse], ...]] = {
     "lost": (Store, Disk, Unclear, Conflated, Expired),
     "twice": (Disk, Resent, Repaired),
     "unexpected": (Probe,),
-    "order": (Again, Tree, Down, First, Early, Backlog, Retry, Replay, Repaired, Met, Quality, Disk),
+    "order": (Again, Tree, Down, First, Early, Backlog, Retry, Replay, Repaired, Met, Quality, Disk, Behind),
     "retained": (Disk, Unknown),
     "stale": (Disk,),
 }

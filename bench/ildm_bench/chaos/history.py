@@ -44,7 +44,8 @@ What the rows of each ``op`` mean (columns not named are empty):
 ``counters``  of ``node/x`` or ``broker/x``; ``topic`` is the name of a counter or gauge, ``seq`` its value,
     ``incarnation`` the life of that process. ok: what it was at that time. info: no reading may exceed it.
 ``class``  info: ``topic`` is a filter of a class of all links, ``seq`` the number of the class, and
-    ``detail`` what nodes may do with its messages that wait: ``conflate``, ``expire``. The first decides.
+    ``detail`` what nodes may do with its messages that wait: ``conflate``, ``expire``, ``after_live``. The
+    first decides.
 
 A client that is connected when the history ends is taken to have had its time to get all that waited for it;
 what a session that is not has not got is not judged.

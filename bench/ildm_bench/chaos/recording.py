@@ -74,7 +74,7 @@ class Recorder:
     def classes(self, setting: Setting) -> None:
         """Say what classes the links of a setting have."""
         for each in classed.rows(setting.options.get("link", {}).get("classes", ())):
-            detail = {"conflate": each.conflates, "expire": each.expires}
+            detail = {"conflate": each.conflates, "expire": each.expires, "after_live": each.after_live}
             self.note("nodes", "class", "info", topic=each.filter, seq=each.number, detail=detail)
 
     def struck(self, kind: str, target: str, number: str) -> None:

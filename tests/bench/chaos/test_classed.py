@@ -11,7 +11,7 @@ import pytest
 from ildm.config import parse_config
 from ildm_bench.chaos import classed
 from ildm_bench.chaos.check import check_histories
-from ildm_bench.chaos.classed import CONFLATED, EXPIRED
+from ildm_bench.chaos.classed import CONFLATED, EXPIRED, SET_BACK
 from ildm_bench.chaos.history import Event
 from tests.bench.chaos.making import BASE, connected, got, history, published, subscribed
 
@@ -20,7 +20,8 @@ Rows = list[Event | list[Event]]
 
 def of(filter_: str, number: int, **may: bool) -> Event:
     """A class says what it may let go."""
-    words = ", ".join(f'"{name}": {str(may.get(name, False)).lower()}' for name in ("conflate", "expire"))
+    names = ("conflate", "expire", "after_live")
+    words = ", ".join(f'"{name}": {str(may.get(name, False)).lower()}' for name in names)
     return Event(0.0, "nodes", "class", "info", topic=filter_, seq=number, detail=f"{{{words}}}")
 
 
@@ -62,6 +63,21 @@ def test_what_has_waited_for_too_long_is_excused() -> None:
 
 
 @pytest.mark.parametrize(
+    ("rows", "cause"),
+    [
+        ([of("t", 1, after_live=True), counted(SET_BACK, 2.5)], "behind"),
+        ([of("t", 1, after_live=True)], "ours"),
+        ([of("t", 1, after_live=True), counted(SET_BACK, 1.9)], "ours"),
+        ([of("t", 1, after_live=True), counted(SET_BACK, 9.0)], "ours"),
+        ([of("t", 1), counted(SET_BACK, 2.5)], "ours"),
+        ([of("x", 1, after_live=True), counted(SET_BACK, 2.5)], "ours"),
+    ],
+)
+def test_what_a_link_found_waiting_may_come_after_what_is_newer(rows: Rows, cause: str) -> None:
+    assert found(*rows[:1], TWO, *rows[1:], got(4.0, 2), got(5.0, 1)) == {("order", cause)}
+
+
+@pytest.mark.parametrize(
     ("classes", "wrong"),
     [
         ([], True),
@@ -85,4 +101,5 @@ def test_classes_that_are_drawn_can_be_configured_and_differ() -> None:
         parse_config({"algorithm": "sf", "link": {"classes": each}}, "c.yaml", Path())
     rows = [row for each in drawn for row in classed.rows(each)]
     assert {row.conflates for row in rows} == {row.expires for row in rows} == {True, False}
-    assert {row.number for row in rows} == {1, 2, 3}
+    assert {row.after_live for row in rows} == {True, False}
+    assert {row.number for row in rows} == {1, 2, 3, 4}

@@ -11,6 +11,7 @@ from ildm import compiled
 from ildm.core.frames import frames_topic
 from ildm.core.local.relay import NO_ROOM, ClientRelay
 from ildm.core.local.wills import Wills
+from ildm.core.transfer.classes import BEHIND
 from ildm.core.transfer.custody import Custody
 from ildm.core.transfer.pacer import Pacer
 from ildm.core.transfer.queue import Backlog, Entry
@@ -198,6 +199,20 @@ def _kept_the_oldest() -> Any:
     return patch.object(Backlog, "replace", keep)
 
 
+def _forgotten_backlog() -> Any:
+    """What is set back as a link comes up never goes."""
+    set_back = Backlog.set_back
+
+    def forget(self: Backlog, goes_back: Callable[[Entry], bool]) -> int:
+        count = set_back(self, goes_back)
+        for line in self._ranks.get(BEHIND, ()):
+            while line:
+                self._remove(line, line[0].count)
+        return count
+
+    return patch.object(Backlog, "set_back", forget)
+
+
 PLANTS = {
     "acknowledged-before-written": Plant(_acknowledged_before_written, frozenset({"lost"}), "kill-all"),
     "reused-sequence": Plant(_reused_sequence, frozenset({"lost"}), "kill-all"),
@@ -214,6 +229,7 @@ PLANTS = {
     "kept-the-oldest": Plant(_kept_the_oldest, frozenset({"lost", "retained", "stale"}), "cut"),
     "forgotten-by-a-rate": Plant(_forgotten_by_a_rate, frozenset({"lost"}), "none", BUSY),
     "never-told-of-tokens": Plant(_never_told_of_tokens, frozenset({"lost", "raised"}), "kill-all", BUSY),
+    "forgotten-backlog": Plant(_forgotten_backlog, frozenset({"lost"}), "cut", BUSY),
     "forgotten-wills": Plant(_forgotten_wills, frozenset({"lost"})),
 }
 

@@ -21,6 +21,7 @@ REACHED = {
     "link_rerouted": "routed anew",
     "link_conflated": "replaced by newer messages as they waited",
     "link_dropped_aged": "dropped as they had waited for too long",
+    "link_set_back": "set back for newer ones as links came up",
     "retained_repaired": "retained values repaired",
     "mixed": "mixed batches written",
     "mixed_parts": "mixed batches freed in part",
