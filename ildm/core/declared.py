@@ -349,6 +349,7 @@ LINKS = united(
     counter("advertisements_disputed", "events", "News of the tree that a node itself has contradicted"),
     counter("advertisements_second_hand", "events", "News of a neighbour that came from somebody else"),
     counter("tree_swaps", "events", "Other delays of links have given this node other links of the tree"),
+    counter("tree_swaps_given_up", "events", "A new link has waited for link.settle, not for the old one"),
     counter("own_id_advertised", "events", "News in the name of this node, which it had not sent"),
     counter("node_ids_copied", "events", "Two nodes were found to have one node_id"),
     counter("on_demand_dials", "connections", "Links dialed on demand"),

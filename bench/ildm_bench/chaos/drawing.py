@@ -420,7 +420,7 @@ class _Drawing:
         one, other = random.choice(setting.links)
         at = FIRST - 2 + random.random() * self.scale.seconds
         kind: Kind = random.choice(("drift", "flap"))
-        lasts, value = 1 + random.random() * 2 * self.scale.pause, random.random() * 0.4
+        lasts, value = 6 + random.random() * self.scale.pause, random.random() * 0.4
         fault = Fault(round(at, 4), kind, (f"link/{one}/{other}",), round(lasts, 3), round(value, 3))
         return tuple(sorted((*faults, fault), key=lambda each: each.at))
 

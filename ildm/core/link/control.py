@@ -47,6 +47,8 @@ SEEN = CONTROL + "seen"
 """What was noted."""
 CLOCK = CONTROL + "clock"
 """What the sender's clock shows since it was set; see :mod:`ildm.core.link.clocks`."""
+SWAP = CONTROL + "swap"
+"""An end of a link has let it go for another; see :mod:`ildm.core.link.swapping`. The feature ``swap``."""
 PATH = CONTROL + "path"
 """Whether a node is reached; see :mod:`ildm.core.link.paths`."""
 

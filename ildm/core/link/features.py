@@ -34,6 +34,7 @@ FEATURES: tuple[Feature, ...] = (
     Feature("weights", "0.3.0"),
     Feature("budget", "0.3.0"),
     Feature("skipped", "0.3.0"),
+    Feature("swap", "0.3.0"),
     Feature(DEFLATE, "0.3.0"),
     Feature(ZSTD, "0.3.0", lambda: ZSTD in codecs()),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
@@ -24,6 +25,7 @@ from ildm.core.transfer.inbound import Inbound
 from ildm.core.transfer.queue import Entry
 from ildm.core.transfer.sender import Sender, total
 from ildm.core.transfer.sender_state import EXPIRED, FORGOTTEN, PASSED_BY, RETURNED
+from ildm.core.transfer.share import Share
 from ildm.core.transfer.skipped import Skipped
 from ildm.mqtt import EncodeError, Publish
 
@@ -522,6 +524,12 @@ class NeighborLink(Stateful):
     @property
     def queued_bytes(self) -> int:
         return total(self.senders, "queued_bytes")
+
+    @property
+    def oldest(self) -> float:
+        """LSN of the oldest message under way; infinite: none is."""
+        entries = (entry for sender in self.senders for entry in sender.under_way())
+        return min((e.receipt.lsn for e in entries if isinstance(e.receipt, Share)), default=math.inf)
 
     @property
     def dropped(self) -> int:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Set
 
+UNMARKED: tuple[int, frozenset[str]] = 0, frozenset()
+
 
 class Subtree:
     """The nodes that the messages in a link's consumers are for."""
 
-    __slots__ = ("moved", "nodes", "reroute_pending")
+    __slots__ = ("mark", "moved", "nodes", "reroute_pending")
 
     def __init__(self) -> None:
         self.nodes: set[str] = set()
@@ -18,6 +20,9 @@ class Subtree:
         self.reroute_pending = False
         """Some nodes are reached on another path by now: the messages in the consumers are rerouted
         (:mod:`ildm.core.transfer.rerouting`) before anything is sent."""
+
+        self.mark: tuple[int, Set[str]] = UNMARKED
+        """Of these nodes nothing is in the consumers when all up to this LSN has gone."""
 
     def replace(self, here: Set[str], moved: Set[str]) -> bool:
         """``here`` are behind the link, ``moved`` are behind another one. Answers whether that is news."""

@@ -10,7 +10,7 @@ Without weights ages alone decide. A link's age is a counter agreed when it is m
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from ildm.mqtt import IldmError
@@ -200,6 +200,10 @@ class Topology:
             first: _reached(neighbors, first, without=self.node) for first in neighbors.get(self.node, ())
         }
 
+    def forest(self) -> frozenset[tuple[str, str]]:
+        """The links of the minimum spanning forest, each by its nodes in order."""
+        return frozenset(self._forest())
+
     def _forest(self) -> list[tuple[str, str]]:
         """The edges of the minimum spanning forest."""
         if self._chosen is None:
@@ -276,7 +280,12 @@ class Topology:
         self._chosen = None
 
 
-def _neighbors(edges: list[tuple[str, str]]) -> dict[str, list[str]]:
+def reached(edges: Iterable[tuple[str, str]], start: str) -> set[str]:
+    """All nodes that paths over these links lead to, with the first."""
+    return _reached(_neighbors(edges), start)
+
+
+def _neighbors(edges: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     neighbors: dict[str, list[str]] = {}
     for a, b in edges:
         neighbors.setdefault(a, []).append(b)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ildm.core.link.control import ADVERTISEMENT, PATH, WEIGHT, send_control
+from ildm.core.link import swapping
+from ildm.core.link.control import ADVERTISEMENT, PATH, SWAP, WEIGHT, send_control
 from ildm.core.link.membership import Membership
 from ildm.core.link.paths import Paths
 from ildm.core.link.state import LinkState
+from ildm.core.link.subtree import UNMARKED
+from ildm.core.link.swapping import Swaps
 from ildm.core.link.topology import Advertisement, Topology
 from ildm.core.link.weights import FEATURE, Weights, seconds
 from ildm.core.transfer.rerouting import REST
@@ -43,8 +46,14 @@ class TreeMembership(Membership):
     ) -> None:
         super().__init__(parts, links, cooperation, discard)
         self.topology = Topology(parts.node_id, parts.boot, self.config.max_nodes)
-        self.weights = Weights(parts, links, self.topology, self._consider)
+        self.weights = Weights(parts, links, self.topology, self._weighed)
         self.paths = Paths(parts.driver, parts.node_id, self.hop, self.config.max_nodes, self._reached)
+        valid = swapping.VALID * self.config.settle
+        most = self.config.max_nodes
+        self.swaps = Swaps(parts.driver, parts.node_id, self.hop, self._swapped, most, valid)
+        self._swapping = False
+        """The tree is as the last swap has made it."""
+        self._looking: Any = None
         self._settling: dict[NeighborLink, tuple[Any, float]] = {}
         self._absent: dict[NeighborLink, Any] = {}
         """When they are given up."""
@@ -180,6 +189,9 @@ class TreeMembership(Membership):
         if topic == PATH:
             self.paths.came(link, payload)
             return True
+        if topic == SWAP and swapping.FEATURE in link.features:
+            self.swaps.came(link, payload)
+            return True
         if topic == WEIGHT and FEATURE in link.features:
             self.weights.came(link, payload)
             return True
@@ -270,7 +282,32 @@ class TreeMembership(Membership):
 
     # joining and leaving ------------------------------------------------------------------------
 
+    def _weighed(self, before: frozenset[tuple[str, str]]) -> None:
+        """Weights are other ones; ``before``: the forest until then."""
+        after = self.topology.forest()
+        self.swaps.end()
+        self._swapping = swapping.swap_of(before, after) is not None
+        self._reconsider()
+
+        def has_left(node: str) -> bool:
+            return node in self.links and not self.links[node].state.takes
+
+        self.swaps.begin(before, after, has_left)
+
+    def _swapped(self, node: str) -> None:
+        """The link that another one was let go for may join."""
+        link = self.links.get(node)
+        if link is not None and link in self._settling:
+            self._cancel_settling(link)
+            self._settled(link)
+
     def _consider(self) -> None:
+        """The graph has changed."""
+        self._swapping = False
+        self._give_up_swap()
+        self._reconsider()
+
+    def _reconsider(self) -> None:
         """Let links join or leave so that the cooperating ones form the tree."""
         self._considering = False
         self._changed_at = self.driver.now()
@@ -300,13 +337,35 @@ class TreeMembership(Membership):
                 here = set()  # the neighbour has ended, and nobody knows for how long
             others = (nodes for first, nodes in behind.items() if first != link.node_id)
             moved = link.subtree.nodes & set().union(*others)
-            if link.state is LinkState.ACTIVE and link.idle and not link.subtree.reroute_pending:
+            takes = link.state is LinkState.ACTIVE and (link.idle or self._swapping)
+            if takes and not link.subtree.reroute_pending:
                 # Until a node has told what it wants on its new path, what is for it still comes here.
                 moved = {node for node in moved if self._is_reached(node, asks)}
+                if moved and not link.idle and not self._is_past(link, moved):
+                    moved = set()
             elif moved:
                 self.cooperation.rerouting.suspend(link)
             if link.subtree.replace(here, moved) and self.parts.memory is not None:
                 self.parts.memory.joined(link)
+
+    def _is_past(self, link: NeighborLink, moved: set[str]) -> bool:
+        """Whether the neighbour has taken upon itself all that was for nodes which are elsewhere since a
+        swap: the end of the old link keeps it, as that is up. If not, it is looked at again."""
+        assert self.parts.custody is not None
+        mark, nodes = link.subtree.mark
+        if not moved <= nodes:
+            link.subtree.mark = self.parts.custody.last, moved
+        elif not link.queued and link.oldest > mark:
+            link.subtree.mark = UNMARKED
+            return True
+        if self._looking is None:
+            self._looking = self.driver.call_later(self.config.settle, self._look)
+        return False
+
+    def _look(self) -> None:
+        self._looking = None
+        if not self.stopped:
+            self._move(self.topology.behind(), asks=False)
 
     def lingers(self, link: NeighborLink) -> None:
         """Look in a while whether a link may leave: perhaps only news of the neighbour's end is under way,
@@ -350,8 +409,13 @@ class TreeMembership(Membership):
             timer.cancel()
         self._settling[link] = self.driver.call_later(pause, self._settled, link), since
 
+    def _give_up_swap(self) -> None:
+        if self.swaps.end():
+            self.parts.counters["tree_swaps_given_up"] += 1
+
     def _settled(self, link: NeighborLink) -> None:
         self._settling.pop(link, None)
+        self._give_up_swap()  # else the word has come
         if link.connected and self.links.get(link.node_id) is link:
             self.cooperation.offer(link)
 

@@ -94,7 +94,7 @@ class Weights:
 
     Args:
         links: all links of the node, by the neighbour's id.
-        changed: the topology has other weights.
+        changed: the topology has other weights; with the forest before.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Weights:
         parts: LinkParts,
         links: Mapping[str, NeighborLink],
         topology: Topology,
-        changed: Callable[[], None],
+        changed: Callable[[frozenset[tuple[str, str]]], None],
     ) -> None:
         self.parts = parts
         self.driver = parts.driver
@@ -264,11 +264,11 @@ class Weights:
         self._resting = None
         weights = self._counting()
         if weights != self.topology.weights:
-            before = self.topology.tree()
+            before, links = self.topology.forest(), self.topology.tree()
             self.topology.weigh(weights)
-            if self.topology.tree() != before:
+            if self.topology.tree() != links:
                 self.parts.counters["tree_swaps"] += 1
-            self.changed()
+            self.changed(before)
 
     def _counting(self) -> dict[tuple[str, str], int] | None:
         """The weights of links between reachable nodes; None: not all have told theirs."""

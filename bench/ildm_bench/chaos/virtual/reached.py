@@ -40,6 +40,7 @@ REACHED = {
     "discover_refused": "addresses found for which there was no room",
     "tree": "changes of the tree",
     "tree_swaps": "changes of the tree for delays",
+    "tree_swaps_given_up": "of these without the word that the old link has left",
     "wills": "wills sent on",
     "wills_left": "wills owed whose node was killed",
 }
