@@ -293,7 +293,7 @@ class Batch:
         if self.since is None or not place:
             return self
         frame = self.frames
-        waited = math.floor(now - self.since)
+        waited = max(0, math.floor(now - self.since))  # what is rounded may begin a little later
         left = int.from_bytes(frame[place : place + 4]) - waited
         if left <= 0:
             return None

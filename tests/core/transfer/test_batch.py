@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ildm.core.frames import frames_to_v311, frames_topic, id_offset, publish_run, run_to_v5
-from ildm.core.transfer.batch import Batch, batch_of
+from ildm.core.transfer.batch import Batch, batch_of, single
 from ildm.core.transfer.queue import Entry
 from ildm.mqtt import (
     MalformedPacket,
@@ -268,3 +268,14 @@ def test_what_waits_leaves_from_either_end(messages: list[tuple[str, int]], data
         else:
             assert entry.cut(count) == len(b"".join(frames[-count:]))
             frames = frames[:-count]
+
+
+@pytest.mark.parametrize("interval", [1, 500, 2**32 - 1])
+@given(st.integers(0, 10**10).map(lambda n: n * 0.0001003), st.integers(0, 3))
+def test_an_expiry_interval_never_grows(interval: int, now: float, waited: int) -> None:
+    """What is left of it is counted from a sum that was rounded (MQTT-3.3.2-6)."""
+    message = Publish(topic="t", properties={Property.MESSAGE_EXPIRY_INTERVAL: interval})
+    left = single(message, 0, now + interval).left_at(now + waited)
+    found = 0 if left is None else left.message.properties[Property.MESSAGE_EXPIRY_INTERVAL]
+    assert isinstance(found, int)
+    assert max(0, interval - waited) <= found <= min(interval, max(0, interval - waited) + 1)
