@@ -344,6 +344,9 @@ LINKS = united(
     counter("inter_subscribes_refused", "filters", "Filters that neighbours have refused"),
     counter("inter_subscribes_dropped_too_large", "filters", "Filters too large for a neighbour's packets"),
     counter("interest_over_limit", "filters", "Filters of neighbours refused, beyond a limit"),
+    counter(
+        "interest_put_off", "events", "Times filters of a neighbour's packet were put off to a later turn"
+    ),
     counter("interest_told_late", "events", "Waits for a neighbour to know of interest that took too long"),
     counter("interest_widened", "events", "A neighbour was full, and is asked for everything instead"),
     counter("advertisements_disputed", "events", "News of the tree that a node itself has contradicted"),

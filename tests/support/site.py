@@ -8,7 +8,9 @@ from typing import Any
 
 from ildm.api import Algorithm
 from ildm.config import Address
+from ildm.core.link.link import NeighborLink
 from ildm.core.link.session import LinkSession
+from ildm.core.link.slices import Slices
 from ildm.core.node import Node
 from ildm.core.spool import Spool
 from ildm.mqtt import Connect, SubAck, Subscribe, Subscription
@@ -142,6 +144,18 @@ def row(world: World, names: str, algorithm: str | type[Algorithm], **settings: 
 def session_of(site: Site, far: str, index: int = 0) -> LinkSession:
     (found,) = [s for s in site.node.links.links[far].open_sessions if s.index == index]
     return found
+
+
+def unacknowledged(site: Site) -> None:
+    """From now on the site acknowledges no inter-subscription."""
+    cooperation = site.node.links.cooperation
+    take = cooperation.inter_subscribed
+
+    def taken(link: NeighborLink, slices: Slices) -> bytes:
+        take(link, slices)
+        return b""
+
+    cooperation.inter_subscribed = taken  # type: ignore[method-assign]
 
 
 def plugin(site: Site) -> Any:

@@ -36,7 +36,7 @@ from ildm.core.transfer.batch import single
 from ildm.core.transfer.message_ids import FROM
 from ildm.core.transfer.rerouting import REST, Rerouting
 from ildm.core.transfer.skipped import SKIPPED
-from ildm.mqtt import MalformedPacket, PacketType, Property, Publish, Subscribe, Unsubscribe, Version, decode
+from ildm.mqtt import MalformedPacket, PacketType, Property, Publish, Subscribe, Version, decode
 
 if TYPE_CHECKING:
     from ildm.core.declared import Left
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from ildm.core.link.membership import Membership
     from ildm.core.link.parts import LinkParts
     from ildm.core.link.ports import Connection
+    from ildm.core.link.slices import Slices
     from ildm.core.link.start_gate import StartGate
     from ildm.core.transfer.batch import Batch
     from ildm.core.transfer.identity import Origin
@@ -318,15 +319,21 @@ class Cooperation:
             self.parts.memory.interest_changed(link, dict.fromkeys(link.received_interest.filters))
         link.received_interest.clear()
 
-    def inter_subscribed(self, link: NeighborLink, packet: Subscribe | Unsubscribe) -> bytes:
-        """A neighbour announces what it wants, or withdraws it; answers the acknowledgement."""
+    def inter_subscribed(self, link: NeighborLink, slices: Slices) -> bytes:
+        """Take some filters that a neighbour wants, or does not any more; answers the acknowledgement, empty
+        while filters are left. Raises: MqttError."""
+        packet, interest = slices.take(), link.received_interest
         if isinstance(packet, Subscribe):
-            changes, answer = link.received_interest.subscribed(packet)
+            changes, codes = interest.subscribed(packet)
         else:
-            changes, answer = link.received_interest.unsubscribed(packet)
+            changes, codes = interest.unsubscribed(packet)
+        slices.answered(codes)
         self.interest_changed(link, changes)
+        if not slices.is_taken:
+            return b""
+        interest.packets += 1
         self.telling.answer(link)
-        return answer
+        return slices.acknowledgement()
 
     # transferred messages -----------------------------------------------------------------------
 

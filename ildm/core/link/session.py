@@ -31,6 +31,7 @@ from ildm.core.link.handshake import Accepted, AcceptorHandshake, DialerHandshak
 from ildm.core.link.hello import NONCE, Hello, Refusal
 from ildm.core.link.interest import LARGEST_PACKET
 from ildm.core.link.judging import SAME_BROKER
+from ildm.core.link.slices import Slices
 from ildm.core.link.topology import TopologyError
 from ildm.core.link.versions import PROTOCOLS
 from ildm.core.session import CLOSE_TIMEOUT, BaseSession
@@ -58,9 +59,7 @@ from ildm.mqtt import (
     PubRel,
     ReasonCode,
     SubAck,
-    Subscribe,
     UnsubAck,
-    Unsubscribe,
     Version,
     decode,
     frame_bounds,
@@ -100,6 +99,8 @@ BOTH_PART = 1.0
 """Seconds until a session ends that both ends have refused: neither reads the other's reason."""
 INTEREST = b"\x82\xa2"
 """First bytes of SUBSCRIBE and UNSUBSCRIBE."""
+FILTERS = "filters"
+"""Why a session pauses while filters of a packet are left for later turns."""
 
 
 class Owner(Protocol):
@@ -142,8 +143,10 @@ class LinkSession(BaseSession):
 
     __slots__ = (
         "_agreed",
+        "_asked",
         "_certificates",
         "_coded",
+        "_slices",
         "_spent",
         "_tail",
         "_timer",
@@ -183,6 +186,10 @@ class LinkSession(BaseSession):
         """The transport, where what crosses is compressed."""
         self._spent = 0
         """Bytes of the handshake that were written."""
+        self._slices: Slices | None = None
+        """Filters that were put off to a later turn, and what has come behind them."""
+        self._asked = False
+        """A turn was asked for."""
         self._tail = Tail()
         self._timer: Any = None
 
@@ -273,8 +280,8 @@ class LinkSession(BaseSession):
 
     def connection_lost(self, exc: Exception | None) -> None:
         coded = self._coded
-        while coded is not None and coded.waits and self.is_open:  # what has come before is not lost
-            self.data_received(b"")
+        while self.is_open and (self._has_slices or (coded is not None and coded.waits)):
+            self.data_received(b"")  # what has come before is not lost
         expected = self.status is SessionStatus.TERMINATING
         if (
             self.sender is not None and self.sender.wire.transport is self.transport
@@ -283,6 +290,8 @@ class LinkSession(BaseSession):
         super().connection_lost(exc)
         self._cancel_timer()
         self._tail.clear()
+        self._slices = None
+        self.resume(FILTERS)
         if coded is not None:
             coded.end()
             self._coded = None
@@ -383,7 +392,7 @@ class LinkSession(BaseSession):
         self.last_heard = self.driver.now()
         try:
             try:
-                if coded is not None:
+                if coded is not None and (data or not self._has_slices):
                     data = coded.plain(data)
                 self._receive(data)
             finally:
@@ -400,7 +409,15 @@ class LinkSession(BaseSession):
             self.give_up("internal", str(error))
 
     def _receive(self, data: bytes) -> None:
-        if self._tail.missing:
+        slices = self._slices
+        if slices is not None:
+            if data:
+                slices.rest += data
+                return
+            if not self._take_filters(slices):
+                return
+            data = slices.rest
+        elif self._tail.missing:
             joined = self._tail.join(data)
             if joined is None:
                 return
@@ -426,6 +443,12 @@ class LinkSession(BaseSession):
                 pos = self._publish(data, pos, header_end, end)
             elif first in ACKNOWLEDGEMENTS and self.link is not None:
                 pos = self._acknowledged(data, pos, end, first)
+            elif first in INTEREST and self.link is not None:
+                self.parts.router.gathering.send()
+                filters = Slices(data[pos:end], header_end - pos)
+                pos = end
+                if not self._take_filters(filters):
+                    filters.rest, pos = data[pos:], end_of_data
             else:
                 self.parts.router.gathering.send()  # what the packet brings about comes later
                 met = self.link is not None
@@ -436,8 +459,41 @@ class LinkSession(BaseSession):
                     return
         if pos < end_of_data and self.is_open:
             self._tail.keep(data[pos:], missing)
+        if slices is not None and not self._has_slices:
+            self.resume(FILTERS)
         self.parts.router.gathering.send()
         self.parts.dispatch.deliver()
+
+    def _take_filters(self, slices: Slices) -> bool:
+        """Take some of the filters of a packet; whether these were the last. If not, nothing is read until
+        they are taken."""
+        link, sender = self.link, self.sender
+        assert link is not None
+        assert sender is not None
+        answer = self.cooperation.inter_subscribed(link, slices)
+        if slices.is_taken:
+            self._slices = None
+            sender.wire.write(answer)
+            frame = slices.frame
+            self.parts.dispatch.arrived(Source.LINK, self, PacketType(frame[0] >> 4), frame)
+            return True
+        self._slices = slices
+        self.parts.counters["interest_put_off"] += 1
+        self.pause(FILTERS)
+        if not self._asked:
+            self._asked = True
+            self.driver.in_turn(self._next_filters)
+        return False
+
+    def _next_filters(self) -> None:
+        self._asked = False
+        if self._has_slices and self.is_open:
+            self.data_received(b"")
+
+    @property
+    def _has_slices(self) -> bool:
+        """Whether filters were put off: compiled code takes for None what it has set to None itself."""
+        return self._slices is not None
 
     def _publish(self, data: bytes, pos: int, header_end: int, end: int) -> int:
         """PUBLISH without RETAIN; returns where the next frame begins."""
@@ -679,7 +735,7 @@ class LinkSession(BaseSession):
 
     def unbind(self) -> None:
         """No longer be part of a link: another session has taken the place, or the link has gone."""
-        self.link = self.sender = self.inbound = None
+        self.link = self.sender = self.inbound = self._slices = None
 
     # established ------------------------------------------------------------------------------
 
@@ -703,8 +759,6 @@ class LinkSession(BaseSession):
                 sender.wire.write(inbound.released((packet.packet_id,)))
             case PubComp():
                 sender.completed((packet.packet_id,))
-            case Subscribe() | Unsubscribe():
-                sender.wire.write(self.cooperation.inter_subscribed(link, packet))
             case SubAck() | UnsubAck():
                 link.announcer.acknowledged(packet.packet_id, packet.reason_codes)
             case PingReq():

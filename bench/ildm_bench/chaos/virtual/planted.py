@@ -9,6 +9,8 @@ from unittest.mock import patch
 
 from ildm import compiled
 from ildm.core.frames import frames_topic
+from ildm.core.link.session import LinkSession
+from ildm.core.link.slices import Slices, sliced
 from ildm.core.local.relay import NO_ROOM, ClientRelay
 from ildm.core.local.wills import Wills
 from ildm.core.transfer.classes import BEHIND
@@ -148,6 +150,29 @@ def _forgotten_rest() -> Any:
     return patch.object(ClientRelay, "_put_off", forget)
 
 
+def _forgotten_filters() -> Any:
+    """What a neighbour's SUBSCRIBE has beyond the filters of the first turn is forgotten."""
+    return patch("ildm.core.link.slices.sliced", lambda frame, header_end: sliced(frame, header_end, 1)[:1])
+
+
+@contextmanager
+def _forgotten_behind_filters() -> Iterator[None]:
+    """What has come behind filters that were put off is forgotten."""
+    take = LinkSession._take_filters
+
+    def forget(self: LinkSession, slices: Slices) -> bool:
+        taken = take(self, slices)
+        if taken:
+            slices.rest = b""
+        return taken
+
+    with (
+        patch("ildm.core.link.slices.sliced", lambda frame, header_end: sliced(frame, header_end, 1)),
+        patch.object(LinkSession, "_take_filters", forget),
+    ):
+        yield
+
+
 def _forgotten_by_a_rate() -> Any:
     """What one write over a link with a rate has no room for is forgotten."""
     send = Sender.send
@@ -226,6 +251,8 @@ PLANTS = {
     "freed-with-its-first-part": Plant(_freed_with_its_first_part, frozenset({"lost"}), "kill", QUICK),
     "half-of-a-batch": Plant(_half_of_a_batch, frozenset({"lost"}), "none"),
     "forgotten-rest": Plant(_forgotten_rest, frozenset({"raised"}), "none"),
+    "forgotten-filters": Plant(_forgotten_filters, frozenset({"lost"}), "cut"),
+    "forgotten-behind-filters": Plant(_forgotten_behind_filters, frozenset({"lost"}), "cut"),
     "kept-the-oldest": Plant(_kept_the_oldest, frozenset({"lost", "retained", "stale"}), "cut"),
     "forgotten-by-a-rate": Plant(_forgotten_by_a_rate, frozenset({"lost"}), "none", BUSY),
     "never-told-of-tokens": Plant(_never_told_of_tokens, frozenset({"lost", "raised"}), "kill-all", BUSY),
