@@ -12,7 +12,7 @@ from ildm.address import Address
 from ildm.config.classes import LinkClass, LinkClassList
 from ildm.config.errors import ConfigError
 from ildm.config.rate import RateConfig
-from ildm.config.rules import DialedNeighbor, RulesOfNeighbors, TopicRule, TopicRules
+from ildm.config.rules import DialedNeighbor, NodeId, RulesOfNeighbors, TopicRule, TopicRules
 from ildm.config.section import AS_PART, IN_SECONDS, OFF, Bytes, Seconds, Section
 from ildm.config.transports import LinkAddress, LinkTls
 from ildm.core.link.chunks import ZSTD, codecs
@@ -123,8 +123,11 @@ class LinkConfig(Section):
     subscribe_wait: Annotated[float, IN_SECONDS, Field(ge=0, le=60)] = 1.0
     """How long a client's SUBACK may wait until the neighbours know of its filters; 0: it never waits."""
     wait_at_start: Annotated[float, IN_SECONDS, Field(ge=0, le=604_800)] = 0.0
-    """How long clients may wait after a start for the interest of configured neighbours that no record in the
-    state directory tells; 0: they never wait."""
+    """How long clients and messages of neighbours may wait after a start for the interest of neighbours
+    without a record in the state directory: those of ``neighbors`` and ``wait_for``, and if no neighbour has
+    one those that DNS names first. 0: nothing waits."""
+    wait_for: Annotated[list[NodeId], Field(max_length=64)] = []
+    """Node ids of neighbours that dial this node, for ``wait_at_start``. The node's own stands for nobody."""
     overflow: Literal["drop", "block"] = "drop"
     """When a queue is full: discard the oldest message, which is counted, or stop reading from those who send
     to the full link or broker, transit included."""

@@ -128,6 +128,11 @@ CLIENTS = united(
         "events",
         "Starts after which clients no longer waited for neighbours' interest (link.wait_at_start)",
     ),
+    counter(
+        "link_held_at_start",
+        "messages",
+        "Messages of neighbours that waited for other neighbours' interest (link.wait_at_start)",
+    ),
     counter("save_waits_expired", "events", "Answers given before what they stand for was durable"),
 )
 

@@ -325,6 +325,7 @@ class Node(ClientEvents):
             if new_state:
                 self._meet_older_sessions()
             self.injector.start()
+            self.links.start_gate.want_all = self.clients.want_all
             self.links.start(neighbors)
 
     def _meet_older_sessions(self) -> None:

@@ -178,16 +178,13 @@ def draw_setting(
 
 
 def forgetful(setting: Setting) -> Setting:
-    """The same, where the first site may lose its state. It is at an end and dials its only neighbour, whose
-    interest clients wait for. The site gets all topics for sessions whose clients are away."""
-    first, *others = setting.sites
-    links = ((first, others[0]), *itertools.pairwise(others))
-    if setting.algorithm not in TREE:
-        links = tuple((first, other) for other in others)
+    """The same, where any site may lose its state. Clients and messages wait for the interest of its
+    neighbours. The site gets all topics for sessions whose clients are away."""
     options = dict(setting.options)
     options["broker"] = {**options.get("broker", {}), "adopt_sessions": 3600}
-    options["link"] = {**options.get("link", {}), "wait_at_start": 3600}
-    return replace(setting, links=links, options=options, discover=False)
+    if setting.algorithm in TREE:
+        options["link"] = {**options.get("link", {}), "wait_at_start": 3600}
+    return replace(setting, options=options)
 
 
 def variant(random: Random) -> Variant:
@@ -532,8 +529,6 @@ class _Drawing:
                 if random.random() < FORGOTTEN:
                     fault = replace(fault, lasts=LEAVE_AFTER + round(random.random() * self.scale.pause, 3))
                 return fault
-            case "lose-state":
-                return self.fault(kind, (f"node/{self.setting.sites[0]}",))
             case "flip":
                 return self.fault(kind, (f"node/{site}",), round(random.random(), 4))
             case "tear":

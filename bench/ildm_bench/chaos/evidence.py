@@ -114,6 +114,8 @@ class Evidence:
         """When sessions came, went, or wanted something else, and which."""
         self.faults: dict[str, tuple[Event, float]] = {}
         self.forgotten: set[tuple[str, str, int]] = set()
+        self.gone: set[tuple[str, int]] = set()
+        """What a node was still to give somebody when its state directory went."""
         self.mistaken: set[tuple[str, str, int]] = set()
         """What a session had to take for another, by the identifier a killed broker has used again."""
         self.tree: list[float] = []
@@ -140,10 +142,12 @@ class Evidence:
             if self.begins == NEVER:
                 self.begins = event.t
             getattr(self, f"_{event.op}", self._skip)(event)
-        damaging = {"tear", "flip", "lose-state"} | (set() if about.mode == "power" else {"power"})
+        damaging = {"tear", "flip"} | (set() if about.mode == "power" else {"power"})
         self.damages = [(f.t, f.session) for f, _ in self.faults.values() if f.topic in damaging]
-        """When a disk was damaged or emptied, or power lost in a mode that does not promise to survive that;
+        """When a disk was damaged, or power lost in a mode that does not promise to survive that;
         of which process."""
+        self.emptied = [(f.t, f.session) for f, _ in self.faults.values() if f.topic == "lose-state"]
+        """When a node lost its state directory, and which."""
 
     # reading ----------------------------------------------------------------------------------
 
@@ -177,6 +181,9 @@ class Evidence:
 
     def _receive(self, event: Event) -> None:
         key = event.session, event.publisher, event.seq
+        if event.phase == "fail" and event.process.startswith("node/"):
+            self.gone.add((event.publisher, event.seq))
+            return
         if event.phase == "fail":
             self.forgotten.add((event.site, event.publisher, event.seq))
             return

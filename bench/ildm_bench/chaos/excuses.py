@@ -70,7 +70,7 @@ class Case(NamedTuple):
     by_topic: bool = False
     """``order``: more is not promised."""
     setters: Sequence[Message] = ()
-    """``retained``: the retained messages of the topic."""
+    """``retained``, ``stale``: the retained messages of the topic."""
     values: Mapping[str, str] = {}
     """``retained``: site -> what it has of the topic."""
 
@@ -167,7 +167,7 @@ class Unclear(Excuse):
 
 
 class Disk(Excuse):
-    """A spool was torn, altered or removed, or lost power in a mode that does not promise to survive that.
+    """A spool was torn or altered, or lost power in a mode that does not promise to survive that.
     For a will also: its own node's spool was, since its broker has it. For twice also: injection_unguarded or
     link_unguarded of a node rose.
     """
@@ -189,6 +189,40 @@ class Disk(Excuse):
         )
         begin = case.receipt.t if message is None or message.t is None else message.t
         return any(begin <= t <= case.t for t in told)
+
+
+class State(Excuse):
+    """A node lost its state directory while it was still to give somebody the message, or to send the will.
+    For twice: it gives its broker a retained message again, or takes QoS 2 again that its client repeats.
+    """
+
+    @staticmethod
+    def holds(case: Case, evidence: Evidence) -> bool:
+        message = case.message
+        if case.invariant == "twice":
+            return message is not None and _is_taken_again(message, case, evidence)
+        of = case.setters if message is None else (message,)
+        return any(_is_gone(each, evidence) for each in of)
+
+
+def _is_taken_again(message: Message, case: Case, evidence: Evidence) -> bool:
+    """Whether a node has forgotten it that knew it."""
+    for t, process in evidence.emptied:
+        if message.retain and process == f"node/{case.site}" and case.published <= t <= case.t:
+            return True
+        repeated = any(again >= t and site == message.site for again, site in message.resent)
+        if process == f"node/{message.site}" and case.published <= t and repeated:
+            return True
+    return False
+
+
+def _is_gone(message: Message, evidence: Evidence) -> bool:
+    """Whether it was a node's to give, or a will's of a client there, when that node lost its state."""
+    held = message.held
+    return (message.publisher, message.seq) in evidence.gone or (
+        held is not None
+        and any(process == f"node/{message.site}" and held <= t for t, process in evidence.emptied)
+    )
 
 
 class Conflated(Excuse):
@@ -479,12 +513,12 @@ class Probe(Excuse):
 
 
 EXCUSES: dict[str, tuple[type[Excuse], ...]] = {
-    "lost": (Store, Disk, Unclear, Conflated, Expired),
-    "twice": (Disk, Resent, Repaired),
+    "lost": (Store, Disk, State, Unclear, Conflated, Expired),
+    "twice": (Disk, State, Resent, Repaired),
     "unexpected": (Probe,),
     "order": (Again, Tree, Down, First, Early, Backlog, Retry, Replay, Repaired, Met, Quality, Disk, Behind),
-    "retained": (Disk, Unknown),
-    "stale": (Disk,),
+    "retained": (Disk, State, Unknown),
+    "stale": (Disk, State),
 }
 """Invariant -> its excuses; the first that holds is the cause."""
 CAUSES: dict[str, str] = {

@@ -276,7 +276,9 @@ class _Judge:
             for site, value in values.items():
                 if value not in fresh:
                     publisher = of[0].publisher
-                    self._find(Case("stale"), site=site, publisher=publisher, seq=newest, topic=topic)
+                    self._find(
+                        Case("stale", setters=of), site=site, publisher=publisher, seq=newest, topic=topic
+                    )
 
     def _unbounded(self) -> None:
         beyond: dict[tuple[str, str], list[tuple[int, float]]] = defaultdict(list)

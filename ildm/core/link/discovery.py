@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from ildm.mqtt import IldmError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from ildm.api import Timer
     from ildm.config import Address, LookupConfig
     from ildm.core.link.dialer import Dialer, Neighbor
@@ -113,6 +115,8 @@ class Discovery:
         self.dialer = dialer
         self.found: dict[Address, Found] = {}
         self._lookups: dict[LookupConfig, Lookup] = {}
+        self.answered: Callable[[LookupConfig, Sequence[Address]], None] = lambda *_: None
+        """Told of each answer, when what it names is dialed."""
         self._started = False
         self._full = False
 
@@ -180,6 +184,7 @@ class Discovery:
             named = [address._replace(scheme=scheme) for address in dict.fromkeys(answer)]
             lookup.answer = frozenset(named)
             self._look(named, question)
+            self.answered(question, named)
 
     def _failed(self, question: LookupConfig, lookup: Lookup, problem: str) -> None:
         """Without an answer nothing is known: all stays as it is."""

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ildm.core.declared import Left
     from ildm.core.link.parts import LinkParts
     from ildm.core.link.ports import Connection
+    from ildm.core.link.start_gate import Awaited
     from ildm.core.transfer.rules import Rule
 
 __all__ = ["LinkManager", "Neighbor"]
@@ -83,6 +84,7 @@ class LinkManager:
         self.cooperation.membership = self.membership
         self.start_gate = StartGate(parts, self.links, self.neighbors)
         self.cooperation.start_gate = self.start_gate
+        self.discovery.answered = self.start_gate.found
         self.advertised = self.membership.address
         """Where other nodes reach this one."""
         self.judge = HelloJudge(parts, self.links, self.membership, lambda: self.peer, self._replace_session)
@@ -103,9 +105,17 @@ class LinkManager:
         for address, saved in neighbors.items():
             self.add(address, saved).node_id = absent.get(str(address))
         if not self.parts.has_overlay:
-            unknown = [address for address in neighbors if str(address) not in absent]
-            self.start_gate.close(unknown, self.config.wait_at_start)
+            self.start_gate.close(self._unknown(neighbors, absent), self.config.wait_at_start)
         self.discovery.start()
+
+    def _unknown(self, neighbors: Collection[Address], absent: Collection[str | None]) -> list[Awaited]:
+        """Neighbours that are not on record; ``absent``: addresses of those that are. DNS is asked for some
+        only where none is, as no record has the address of one that was found."""
+        dial = [
+            each for each in self.config.wait_for if each != self.parts.node_id and each not in self.links
+        ]
+        asked = [] if self.links else self.config.discover
+        return [*(address for address in neighbors if str(address) not in absent), *dial, *asked]
 
     def _restore(self, neighbors: Collection[Address]) -> None:
         """Take up the links of an earlier life, as in an outage: what is for them waits until they are back.
@@ -528,6 +538,7 @@ class LinkManager:
         if kind == judging.SAME_BROKER and session.refusal is not None and session.refusal.node:
             self.parts.injector.same_broker.refused_by(session.refusal.node)
         if not self.discovery.lost(neighbor, session.refusal):
+            self.start_gate.look()
             return
         self.dialer.failed(neighbor, kind, reason)
         if kind in ("own-id", judging.SAME_BROKER):

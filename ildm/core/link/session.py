@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from ildm.core.link.judging import HelloJudge
     from ildm.core.link.link import NeighborLink
     from ildm.core.link.parts import LinkParts
+    from ildm.core.link.start_gate import HeldBack
     from ildm.core.transfer.inbound import Inbound
     from ildm.core.transfer.sender import Sender
 
@@ -146,6 +147,7 @@ class LinkSession(BaseSession):
         "_asked",
         "_certificates",
         "_coded",
+        "_held_back",
         "_slices",
         "_spent",
         "_tail",
@@ -184,6 +186,8 @@ class LinkSession(BaseSession):
         self._certificates: Certificates | None = None
         self._coded: CompressedTransport | None = None
         """The transport, where what crosses is compressed."""
+        self._held_back: HeldBack | None = None
+        """Messages that wait as clients do after a start; None: they need not."""
         self._spent = 0
         """Bytes of the handshake that were written."""
         self._slices: Slices | None = None
@@ -292,6 +296,7 @@ class LinkSession(BaseSession):
         self._tail.clear()
         self._slices = None
         self.resume(FILTERS)
+        self._let_go()
         if coded is not None:
             coded.end()
             self._coded = None
@@ -390,6 +395,9 @@ class LinkSession(BaseSession):
                 coded.drop()
             return
         self.last_heard = self.driver.now()
+        self._take(data, coded)
+
+    def _take(self, data: bytes, coded: CompressedTransport | None) -> None:
         try:
             try:
                 if coded is not None and (data or not self._has_slices):
@@ -407,6 +415,23 @@ class LinkSession(BaseSession):
         except LocalError as error:
             self.manager.node_failed(self, error)
             self.give_up("internal", str(error))
+
+    def _go_on(self) -> None:
+        """Nothing has to wait any longer after the start."""
+        held, self._held_back = self._held_back, None
+        if held is not None and held.frames and self._slices is not None:
+            self._slices.rest = b"".join(held.frames) + self._slices.rest
+        elif held is not None and held.frames:
+            tail, self._tail = self._tail, Tail()
+            self._take(b"".join(held.frames), None)
+            if self.is_open:
+                self._tail = tail
+
+    def _let_go(self) -> None:
+        """The neighbour will send again what has waited."""
+        if self._held_back is not None:
+            self._held_back = None
+            self.cooperation.start_gate.let_go(self)
 
     def _receive(self, data: bytes) -> None:
         slices = self._slices
@@ -439,7 +464,9 @@ class LinkSession(BaseSession):
                 missing = end - end_of_data
                 break
             first = data[pos]
-            if first in NOT_RETAINED and self.link is not None:
+            if self._held_back is not None and self._held_back.keeps(data, pos, header_end, end):
+                pos = end
+            elif first in NOT_RETAINED and self.link is not None:
                 pos = self._publish(data, pos, header_end, end)
             elif first in ACKNOWLEDGEMENTS and self.link is not None:
                 pos = self._acknowledged(data, pos, end, first)
@@ -673,6 +700,7 @@ class LinkSession(BaseSession):
         self.sender = link.senders[self.index]
         self.inbound = link.inbounds[self.index]
         self.inbound.connected()
+        self._held_back = self.cooperation.start_gate.hold_back(self, self.inbound, self._go_on)
         assert self.transport is not None
         assert self._agreed is not None
         self.sender.attach(
@@ -736,6 +764,7 @@ class LinkSession(BaseSession):
     def unbind(self) -> None:
         """No longer be part of a link: another session has taken the place, or the link has gone."""
         self.link = self.sender = self.inbound = self._slices = None
+        self._let_go()
 
     # established ------------------------------------------------------------------------------
 

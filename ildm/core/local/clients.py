@@ -355,6 +355,11 @@ class ClientRegistry:
         self._forget(record)
         return True
 
+    def want_all(self, wanted: bool) -> None:
+        """The site wants everything, as long as the node does not know what neighbours behind it want."""
+        old, new = (None, 2) if wanted else (2, None)
+        self._interest_changed(self.interest.replace(UNKNOWN, old, new))
+
     def _stays_local(self, record: ClientRecord, topic_filter: str, limit: str) -> None:
         """The client's broker has a filter that other sites are not told of."""
         self.counters["subscriptions_over_limit"] += 1

@@ -165,7 +165,6 @@ def test_a_lossy_broker_that_was_killed_leaves_it_unclear() -> None:
     [
         ("flip", "power", "disk"),
         ("tear", "process", "disk"),
-        ("lose-state", "power", "disk"),
         ("power", "process", "disk"),
         ("power", "power", "ours"),
     ],
@@ -174,6 +173,33 @@ def test_what_the_disk_has_lost_is_said_apart(kind: str, mode: str, cause: str) 
     rows: Rows = [*BASE, published(2.0), fault(2.5, 3.0, kind)]
     assert found(rows, mode=mode)["lost", cause] == 1
     assert found([*BASE, fault(1.2, 1.3, kind), published(2.0)], mode=mode) == LOST
+
+
+GONE = Event(2.5, "node/a", "receive", "fail", "a", publisher="p", seq=0)
+
+
+@pytest.mark.parametrize(("rows", "cause"), [([], "ours"), ([GONE], "state")])
+def test_only_what_a_node_alone_had_goes_with_its_state(rows: Rows, cause: str) -> None:
+    told: Rows = [*BASE, published(2.0), published(2.1, 1), got(2.3, 1), fault(2.5, 3.0, "lose-state"), *rows]
+    assert found(told)["lost", cause] == 1
+
+
+@pytest.mark.parametrize(
+    ("retain", "again", "target", "cause"),
+    [
+        (False, None, "node/b", "ours"),
+        (True, None, "node/b", "state"),
+        (True, None, "node/a", "ours"),
+        (False, 4.0, "node/a", "state"),
+        (False, 2.05, "node/a", "ours"),
+    ],
+)
+def test_twice_as_a_node_has_forgotten_it(retain: bool, again: float | None, target: str, cause: str) -> None:
+    rows = [event._replace(retain=retain) for event in published(2.0, qos=2)]
+    if again is not None:
+        rows.append(rows[0]._replace(t=again, phase="info", dup=True))
+    told: Rows = [*BASE, rows, got(2.1, qos=2), fault(2.5, 3.0, "lose-state", target), got(5.0, qos=2)]
+    assert found(told) == {("twice", cause): 1}
 
 
 def test_losses_that_a_counter_admits() -> None:

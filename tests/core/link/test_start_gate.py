@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from ildm.config import Address
-from ildm.mqtt import ConnAck, Connect, Publish
+from ildm.config import Address, LookupConfig
+from ildm.core.transfer.message_ids import NOBODY
+from ildm.mqtt import ConnAck, Connect, IldmError, ProtocolViolation, Publish, PubRel, Version
 from ildm.testing.virtual.client import MiniClient
 from ildm.testing.virtual.store import MemoryStore
 from ildm.testing.virtual.world import World
-from tests.support.site import Site
+from tests.support.site import Site, session_of
 
 
 def started(world: World, algorithm: str, *neighbors: str, **settings: Any) -> Site:
@@ -187,3 +188,127 @@ def test_what_ends_while_clients_wait_ends_them(world: World) -> None:
     world.run(3)
     assert ended
     assert not a.node.sessions
+
+
+def transit(world: World, algorithm: str, **link: Any) -> tuple[Site, Site, Site]:
+    """``t`` between ``a`` and ``c`` has lost its state, is linked with ``a`` and has not met ``c`` again.
+
+    ``c`` dials it, and wants what ``a`` publishes."""
+    a, t, c = (Site(world, name, algorithm) for name in "atc")
+    t.node.links.add(Address("a", 2), False)
+    c.node.links.add(Address("t", 2), False)
+    c.subscriber("t/#", qos=2, clean_start=False)
+    world.run(3)
+    assert set(t.links()) == {"a", "c"}
+    t.kill()
+    c.kill()
+    t.store = MemoryStore()
+    t.settings["link"] = {"wait_at_start": 60, **link}
+    t.start(("a",))
+    world.run(5)
+    assert t.links() == {"a": "active"}
+    return a, t, c
+
+
+def sent(site: Site, *topics: str, qos: int = 2) -> None:
+    client = site.client("p")
+    for number, topic in enumerate(topics, 1):
+        client.send(Publish(topic=topic, payload=b"x", qos=qos, packet_id=number))
+        if qos == 2:
+            client.send(PubRel(packet_id=number))
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("cut", [False, True])
+def test_messages_of_one_neighbour_wait_for_another_that_dials(
+    world: World, algorithm: str, qos: int, cut: bool
+) -> None:
+    a, t, c = transit(world, algorithm, wait_for=["t", "c"])
+    assert t.node.links.start_gate.waiting_for == ["c"]
+    topics = [f"t/{number % 3}" for number in range(20)]
+    sent(a, *topics, qos=qos)
+    world.run(2)
+    assert t.node.counters["link_held_at_start"] == 20
+    assert t.broker.topics() == []
+    assert not a.node.links.idle
+    if cut:
+        session_of(t, "a").abort()
+        world.run(5)
+        assert t.node.counters["link_held_at_start"] == 40
+    c.start(("t",))
+    world.run(10)
+    assert c.broker.topics() == topics
+    assert t.node.links.start_gate.waiting_for == []
+    sent(a, "t/later", qos=qos)
+    world.run(2)
+    assert c.broker.topics() == [*topics, "t/later"]
+    assert t.node.counters["start_waits_expired"] == 0
+
+
+def test_without_the_key_they_are_not_passed_on(world: World) -> None:
+    a, t, c = transit(world, "sf")
+    sent(a, "t/1")
+    world.run(2)
+    c.start(("t",))
+    world.run(10)
+    assert c.broker.topics() == []
+    assert t.node.counters["link_held_at_start"] == 0
+
+
+def test_messages_go_on_without_the_neighbour_when_the_time_is_over(world: World) -> None:
+    a, t, _ = transit(world, "pf", wait_for=["c"])
+    sent(a, "t/1", "t/2")
+    world.run(2)
+    assert t.broker.topics() == []
+    world.run(60)
+    assert t.broker.topics() == ["t/1", "t/2"]
+    assert t.node.counters["start_waits_expired"] == 1
+
+
+def test_what_waits_is_within_the_credit_of_the_neighbour(world: World) -> None:
+    """One that sends more breaks the protocol; what tells identities counts for no message."""
+    _, t, _ = transit(world, "pf", wait_for=["c"])
+    inbound = t.node.links.links["a"].inbounds[0]
+    held = t.node.links.start_gate.hold_back("a session", inbound, lambda: None)
+    assert held is not None
+    frame = Publish(topic="t", payload=b"x", qos=1, packet_id=1).encode(Version.V5)
+    assert held.keeps(NOBODY, 0, 2, len(NOBODY))
+    for _ in range(inbound.limit):
+        assert held.keeps(frame, 0, 2, len(frame))
+    assert not held.keeps(b"\x30\x03\x00\x01t", 0, 2, 5)  # QoS 0
+    with pytest.raises(ProtocolViolation, match=r"MQTT-3\.3\.4-9"):
+        held.keeps(frame, 0, 2, len(frame))
+
+
+PEERS = LookupConfig(host="peers", port=2)
+SECRET = "a secret of some length"
+
+
+def discovering(world: World, answer: list[Address] | BaseException) -> Site:
+    world.names = lambda who, question: answer
+    link = {"wait_at_start": 60, "discover": [PEERS], "secret": SECRET, "discover_interval": 5}
+    return started(world, "sf", link=link, secret=SECRET)
+
+
+def test_neighbours_that_dns_names_first_are_waited_for_and_the_node_itself_is_not(world: World) -> None:
+    b = Site(world, "b", "sf", secret=SECRET, link={"secret": SECRET})
+    b.subscriber("t/#", qos=1)
+    a = discovering(world, [Address("a", 2), Address("b", 2)])
+    client = a.client("p")
+    publish(client, "t/1")
+    assert not client.got(ConnAck)
+    world.run(5)
+    assert client.got(ConnAck)
+    assert b.broker.topics() == ["t/1"]
+    assert a.node.counters["start_waits_expired"] == 0
+
+
+def test_clients_wait_while_dns_does_not_answer(world: World) -> None:
+    a = discovering(world, IldmError("no name server"))
+    client = a.client("p")
+    world.run(20)
+    assert a.node.links.start_gate.waiting_for == ["peers:2"]
+    assert not client.got(ConnAck)
+    world.names = lambda who, question: []
+    world.run(10)
+    assert client.got(ConnAck)

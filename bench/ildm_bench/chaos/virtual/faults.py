@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from itertools import combinations
+from typing import Any
 
 from ildm.config import Address
 from ildm.testing.virtual.pipe import Pipe
@@ -146,7 +148,15 @@ class Nemesis:
             elif fault.kind == "flip":
                 site.flip(fault.value)
             elif fault.kind == "lose-state":
-                site.lose_state()
+                self._gone(site, b"".join(site.lose_state()))
+
+    def _gone(self, site: Site, frames: bytes) -> None:
+        """Say which messages of the run were in what a node has lost."""
+        run = self.recorder.history.run.encode()
+        found = re.findall(rb"%s/([a-z]\w*)/(\d+)/" % re.escape(run), frames)
+        for publisher, seq in dict.fromkeys(found):
+            columns: dict[str, Any] = {"publisher": publisher.decode(), "seq": int(seq)}
+            self.recorder.note(f"node/{site.name}", "receive", "fail", site=site.name, **columns)
 
     def _kill_node(self, site: Site, *, power: bool = False) -> None:
         self.readings.take(site)

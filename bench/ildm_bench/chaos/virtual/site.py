@@ -215,12 +215,36 @@ class Site:
                 return
             place -= end
 
-    def lose_state(self) -> None:
-        """Its state directory is empty."""
+    def lose_state(self) -> list[bytes]:
+        """Its state directory is empty. Returns what it was still to give somebody, as frames or what an
+        algorithm has made of them."""
+        left = self._left()
         self.file = StateFile()
         for name in self.disk.names():
             self.disk.remove(name)
         self.new_state = True
+        return left
+
+    def _left(self) -> list[bytes]:
+        """What the next life would take up from the spool."""
+        node = self.node
+        if self.spool is None:
+            return []
+        spool = FileSpool(
+            self.disk,
+            node.config.spool,
+            wall=self.driver.wall,
+            call_later=lambda *_: None,
+            log=lambda *_, **__: None,
+            expiry=node.config.link.expiry,
+            counters=Counters(),
+        )
+        left: list[bytes] = []
+        for name in spool.consumers():
+            consumer = spool.consumer(name)
+            while stored := consumer.read(1 << 20):
+                left += [one.record.frames for one in stored]
+        return left
 
     def _written(self) -> list[tuple[str, int]]:
         """Files of the spool and where what was written to each ends, in their order."""
@@ -315,6 +339,8 @@ def _key(setting: Setting, variant: Variant) -> str:
     known = [each.name for each in FEATURES]
     if setting.discover:
         more |= {"discover": LOOKUPS, "discover_interval": INTERVAL, "secret": SECRET}
+    if options.get("link", {}).get("wait_at_start"):
+        more["wait_for"] = setting.links
     if disabled := [name for name in variant.disabled if name in known]:
         more["features"] = {"disabled": disabled}
     if more:
@@ -354,6 +380,9 @@ def configured(algorithm: str, mode: str, key: str, name: str) -> tuple[Config, 
         document["link"]["advertise"] = f"{name}:{LINKS}"
     for section, values in options.items():
         document[section] = {**document.get(section, {}), **values}
+    if "wait_for" in document["link"]:
+        links = document["link"]["wait_for"]
+        document["link"]["wait_for"] = [near for near, far in links if far == name]
     config = Config.model_validate(document)
     return config, load_plugins(config)
 
