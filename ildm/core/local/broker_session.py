@@ -284,7 +284,9 @@ class BrokerSession(BaseSession):
         publishing, acks = self._publishing, self._acks
         if len(data) == 4 and data[:2] == b"\x40\x02" and scanner.between_frames and not scanner.wanted[0x40]:
             # the one PUBACK that a client awaits who sends message by message
-            publishing.answered(((data[2] << 8) | data[3],), 1)
+            handed = publishing.taken(((data[2] << 8) | data[3],), 1)
+            if handed is not None:
+                publishing.transfer(handed)
             if acks.passes(data, 1):
                 self.paired.write(data)
             self._watched()
@@ -293,7 +295,9 @@ class BrokerSession(BaseSession):
         out = self._wire.relaying = []
         for first, piece, ids in pieces:
             if ids:
-                publishing.answered(ids, 1 if first == PUBACK else 2)
+                handed = publishing.taken(ids, 1 if first == PUBACK else 2)
+                if handed is not None:
+                    publishing.transfer(handed)
                 passes = acks.passes(piece, len(ids))
             elif first:
                 passing = self._arrived(piece, deferrable=first < PASSED)

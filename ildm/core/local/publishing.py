@@ -9,7 +9,7 @@ from ildm.core.frames import know_properties
 from ildm.core.local.acknowledgements import OUT_OF_ORDER
 from ildm.core.local.requests import Requests, granted_filters
 from ildm.core.local.unanswered import Taken, Unanswered, UnansweredBatch, UnansweredMessage
-from ildm.core.transfer.batch import CONSTANT
+from ildm.core.transfer.batch import CONSTANT, Batch
 from ildm.mqtt import (
     MqttError,
     ProtocolViolation,
@@ -24,7 +24,7 @@ from ildm.mqtt import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from ildm.api import Timer
     from ildm.core.local.acknowledgements import Acknowledgements
@@ -262,12 +262,12 @@ class Publishing:
         """The broker has not answered all from which the node learns what it has: messages, subscriptions."""
         return (self._pending is not None and len(self._pending) > 0) or bool(self.unanswered)
 
-    def answered(self, ids: Sequence[int], qos: int) -> None:
-        """The broker has taken messages of this QoS."""
+    def taken(self, ids: Sequence[int], qos: int) -> list[Taken | UnansweredMessage] | None:
+        """The broker has taken messages: those to be transferred now; None: they were as they came."""
         if self.unanswered is None:
             self._acks.bound_by_all()
-        else:
-            self._transfer_all(self.unanswered.taken(ids, qos))
+            return None
+        return self.unanswered.taken(ids, qos)
 
     def answered_one(self, answer: PubAck | PubRec) -> None:
         """The broker has taken or refused one message."""
@@ -279,38 +279,61 @@ class Publishing:
         if handed is not None:
             if not taken:
                 self._parts.counters["refused_by_broker"] += 1
-            self._transfer_all(handed)
+            self.transfer(handed)
 
-    def _transfer_all(self, handed: Iterable[Taken | UnansweredMessage]) -> None:
+    def transfer(self, handed: Sequence[Taken | UnansweredMessage]) -> None:
         """Transfer what the broker has taken."""
-        acks, router, record = self._acks, self._parts.router, self.record
-        before, index = acks.before(), self.publisher_index()
+        acks, router = self._acks, self._parts.router
+        before, index, gathering = acks.before(), self.publisher_index(), router.gathering
+        alone = len(handed) == 1 and gathering.idle and router.recorder is None
         for taken in handed:
-            if not isinstance(taken, UnansweredMessage):
-                topic, frames, size = taken
-                route = router.routes.local.get(topic)
-                if route is None:
-                    route = router.routes.find(topic, None)
-                if route:
-                    router.gathering.add(route, frames, size, len(frames) // size, index, acks)
-                continue
-            message = taken.message
-            if message.qos == 2 and record is not None and message.packet_id is not None:
-                if record.has_transferred(message, message.topic):
-                    acks.bound_by(0)  # on an earlier connection, which has been answered meanwhile
+            message, since = None, None
+            if isinstance(taken, UnansweredMessage):
+                message = taken.message
+                if message.qos == 2 and self._has_crossed(taken):
                     continue
-                if taken.released:
-                    self._parts.clients.released(record, message.packet_id)
-                else:
-                    self._parts.clients.transferred(record, message)
-            router.publish(message, index, acks, stamp=taken.stamp)
-            if not taken.released:
-                self._note_unreleased(message)
-        router.gathering.send()
+                if not router.joins(message):
+                    router.publish(message, index, acks, stamp=taken.stamp)
+                    if not taken.released:
+                        self._note_unreleased(message)
+                    continue
+                topic, frames, size = message.topic.encode(), b"", 0
+            else:
+                topic, frames, size = taken
+            route = router.routes.local.get(topic)
+            if route is None:
+                route = router.routes.find(topic, None)
+            if not route:
+                continue
+            if message is not None:
+                batch = router.encoded(message, "link", len(route))
+                if batch is None:
+                    continue
+                frames, size, since = batch.frames, batch.size, batch.since
+            count = len(frames) // size
+            if alone:
+                router.forward(route, Batch(frames, count, size, since), index, acks)
+            else:
+                gathering.add(route, frames, size, count, index, acks, since=since)
+        gathering.send()
         acks.bound_by(before)
         self._fewer_unanswered()
         if self._patience is not None or (self.unanswered is not None and self.unanswered.early):
             self._keep_order()
+
+    def _has_crossed(self, taken: UnansweredMessage) -> bool:
+        """Whether a message of QoS 2 was transferred before. If not, it is from now on, until its PUBREL."""
+        message, record = taken.message, self.record
+        if record is None or message.packet_id is None:
+            return False
+        if record.has_transferred(message, message.topic):
+            self._acks.bound_by(0)  # on an earlier connection, which has been answered meanwhile
+            return True
+        if taken.released:
+            self._parts.clients.released(record, message.packet_id)
+        else:
+            self._parts.clients.transferred(record, message)
+        return False
 
     def _keep_order(self) -> None:
         """Nothing is acknowledged while messages wait whose answers have overtaken those of others.
@@ -344,7 +367,7 @@ class Publishing:
     def no_longer_in_order(self) -> None:
         """Do not wait for what the broker has not answered."""
         if self._patience is not None and self.unanswered is not None:
-            self._transfer_all(self.unanswered.release())
+            self.transfer(self.unanswered.release())
 
     def _too_much(self, share: int) -> bool:
         limits = self._parts.limits

@@ -113,10 +113,6 @@ class UnansweredBatch:
             self.over = self.over or set()
             self.over.update(range(first, end))
 
-    @property
-    def finished(self) -> bool:
-        return self.done == len(self.ids)
-
 
 class Unanswered:
     """Messages of one connection, in the order of their arrival.
@@ -186,14 +182,15 @@ class Unanswered:
 
     # what is answered -------------------------------------------------------------------------
 
-    def taken(self, ids: Sequence[int], qos: int) -> Iterator[Taken | UnansweredMessage]:
+    def taken(self, ids: Sequence[int], qos: int) -> list[Taken | UnansweredMessage]:
         """The broker has taken messages of this QoS: those whose turn it is now, in order."""
+        handed: list[Taken | UnansweredMessage] = []
         pos = 0
         while pos < len(ids):
             runs = self._qos1 if qos == 1 else self._qos2
             run = runs[0] if runs else None
             if run is None or run.ids[run.done] != ids[pos]:
-                yield from self.answer(ids[pos], qos, taken=True) or ()
+                handed += self.answer(ids[pos], qos, taken=True) or ()
                 pos += 1
                 continue
             first = run.done
@@ -203,9 +200,10 @@ class Unanswered:
             ):
                 count = 1
             pos += count
-            yield self._hand_over(run, first, first + count)
+            handed.append(self._hand_over(run, first, first + count))
             if self.early:
-                yield from self._in_turn(runs)
+                handed += self._in_turn(runs)
+        return handed
 
     def answer(self, packet_id: int, qos: int, *, taken: bool) -> list[Taken | UnansweredMessage] | None:
         """The broker has taken or refused a message: those whose turn it is now; None: it is not here.
@@ -270,7 +268,7 @@ class Unanswered:
     def _finish(self, run: UnansweredBatch, first: int, end: int) -> None:
         run.finish(first, end)
         self.messages -= end - first
-        if not run.finished:
+        if run.done < len(run.ids):
             return
         self.bytes -= run.bytes
         self._verify()
@@ -279,7 +277,7 @@ class Unanswered:
             if self._single.get(key) is run:
                 del self._single[key]
         for runs in (self._qos1, self._qos2):
-            while runs and runs[0].finished:
+            while runs and runs[0].done == len(runs[0].ids):
                 runs.popleft()
         if not self.messages:
             self._places = None

@@ -54,6 +54,11 @@ class Gathering:
         self._origin = UNKNOWN
         self._since: float | None = None
 
+    @property
+    def idle(self) -> bool:
+        """Nothing was gathered."""
+        return not self._frames
+
     def add(
         self,
         route: Targets,

@@ -258,6 +258,10 @@ class Router:
         elif done < count:
             receipt.passed(batch.part(done, count - done))
 
+    def joins(self, message: Publish) -> bool:
+        """Whether a message of a local client may be part of a batch."""
+        return may_join(message) and not (self.has_overlay or self.dispatch.asks_each)
+
     def publish(
         self, message: Publish, index: int, holder: Holdable | None, stamp: Stamp | None = None
     ) -> None:
@@ -266,7 +270,7 @@ class Router:
         It may wait for others of the same chunk until :meth:`Gathering.send`, if there is a ``holder``.
         ``stamp`` is that of a retained message which came some time ago.
         """
-        joins = holder is not None and may_join(message) and not (self.has_overlay or self.dispatch.asks_each)
+        joins = holder is not None and self.joins(message)
         if not joins:
             self.gathering.send()
             if self.recorder is not None:

@@ -1,0 +1,72 @@
+"""The way of a message of QoS 2 through the core: how many functions, each once."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from types import FrameType
+from typing import Any
+
+from ildm import compiled
+from ildm.mqtt import Publish, PubRel, Subscribe, Subscription
+from ildm.testing.virtual.world import World
+from tests.support.memory_spool import MemorySpool
+from tests.support.site import row
+
+WAY = [
+    "BrokerSession.data_received",
+    "BrokerSession._watch",
+    "Publishing.transfer",
+    "Router.forward",
+    "Custody.take",
+    "Sender.send",
+    "Wire.write_batch",
+    "Wire._flush_soon",
+]
+"""From the socket of the broker, which has taken the message, to the buffer of the link's."""
+
+
+def way_of(frame: FrameType | None) -> list[str]:
+    """Functions of the node that have been entered and not left, the first one first."""
+    names = []
+    while frame is not None:
+        if "/ildm/core/" in frame.f_code.co_filename:
+            names.append(frame.f_code.co_qualname)
+        frame = frame.f_back
+    return names[::-1]
+
+
+def test_a_message_of_qos_2_crosses_in_few_functions_none_of_which_is_entered_twice(world: World) -> None:
+    if compiled.form() == "compiled":  # it tells no profiler of its functions
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
+        subprocess.run(command, env={**os.environ, "ILDM_COMPILED": "0"}, check=True)
+        return
+    a, b = row(world, "ab", "sf", spool=MemorySpool())
+    reader = b.client("reader")
+    reader.send(Subscribe(packet_id=1, subscriptions=[Subscription(topic_filter="t", qos=2)]))
+    world.run(1)
+    publisher = a.client("publisher")
+    for packet_id in (1, 2):  # the second one finds all that is made for the first
+        publisher.send(Publish(topic="t", payload=b"%d" % packet_id, qos=2, packet_id=packet_id))
+        world.run(0.0015)  # it is at the broker
+        entered: list[str] = []
+        ways: list[list[str]] = []
+
+        def note(frame: FrameType, event: str, _: Any) -> None:
+            if event == "call" and "/ildm/core/" in frame.f_code.co_filename:
+                entered.append(frame.f_code.co_qualname)  # noqa: B023 - of this message
+                if frame.f_code.co_qualname == WAY[-1] and WAY[0] in way_of(frame):
+                    ways.append(way_of(frame))  # noqa: B023
+
+        sys.setprofile(note)
+        try:
+            world.run(0.002)  # its answer has come, and the link has it
+        finally:
+            sys.setprofile(None)
+        world.run(0.1)
+        publisher.send(PubRel(packet_id=packet_id))
+        world.run(0.1)
+    assert ways == [WAY]
+    assert {name: entered.count(name) for name in WAY if entered.count(name) != 1} == {}
+    assert [payload for _, payload in reader.messages] == [b"1", b"2"]
