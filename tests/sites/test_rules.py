@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ildm.admin.exposition import expose
-from ildm.config.rules import SiteConfig
+from ildm.config.site import SiteConfig
 from tests.sites.conftest import Sites
 from tests.sites.site import Site, join, settled
 
