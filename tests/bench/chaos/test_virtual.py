@@ -407,10 +407,11 @@ def test_given_schedules_are_carried_out(tmp_path: Path) -> None:
     assert CliRunner().invoke(app, ["run", "--virtual", "--schedule", str(right)]).exit_code == 0
 
 
-def test_in_virtual_time_there_are_no_bridges() -> None:
-    done = CliRunner().invoke(app, ["run", "--virtual", "--target", "bridge"])
+@pytest.mark.parametrize("target", ["bridge", "pair"])
+def test_in_virtual_time_there_are_nodes_alone(target: str) -> None:
+    done = CliRunner().invoke(app, ["run", "--virtual", "--target", target])
     assert done.exit_code == 2
-    assert "there are no bridges in virtual time" in " ".join(done.output.split())
+    assert "virtual time there are nodes alone" in " ".join(done.output.split())
 
 
 @pytest.mark.parametrize(
