@@ -390,17 +390,7 @@ class Node(ClientEvents):
                 )
             for session in list(self.sessions):
                 session.abort()
-            for link in self.links.links.values():
-                self._given_up(link.give_up(), neighbor=link.node_id)
-            self._given_up(self.links.cooperation.rerouting.give_up(), neighbor="no path")
-            self._given_up(self.injector.give_up(), broker=str(self.broker_address))
-            self.calendar.stop()
-            self.clients.stop()
-            self.links.stop()
-            self.injector.stop()
-            self.loop_guard.stop()
-            self.dispatch.stop()
-            self.state.stop()
+            self._stop_parts()
             finished()
 
         check()
@@ -415,6 +405,10 @@ class Node(ClientEvents):
         Links and the node's own sessions at the broker are made anew there.
         """
         self.accepting = False
+        self._stop_parts()
+
+    def _stop_parts(self) -> None:
+        """End all that no client is part of, and count what it still had to send."""
         for link in self.links.links.values():
             self._given_up(link.give_up(), neighbor=link.node_id)
         self._given_up(self.links.cooperation.rerouting.give_up(), neighbor="no path")

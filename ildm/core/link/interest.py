@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ildm.core.transfer.sender import Sender
 
 FILTERS_PER_PACKET = 500
-"""What one costs its receiver: some two milliseconds, in slices (:mod:`.slices`)."""
+"""Its receiver takes one in slices (:mod:`.slices`)."""
 BYTES_PER_PACKET = 1 << 16
 """Of a SUBSCRIBE or UNSUBSCRIBE; one filter may need all of it."""
 LARGEST_PACKET = BYTES_PER_PACKET + 64

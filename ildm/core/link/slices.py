@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 FILTERS_AT_ONCE = 50
-"""With two neighbours to be told of them, some 150 microseconds of a server's core."""
+"""A tenth of the largest packet."""
 SUBSCRIBE = 0x82
 """First byte (3.8.1)."""
 

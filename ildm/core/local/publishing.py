@@ -315,7 +315,8 @@ class Publishing:
                 router.forward(route, Batch(frames, count, size, since), index, acks)
             else:
                 gathering.add(route, frames, size, count, index, acks, since=since)
-        gathering.send()
+        if not alone:
+            gathering.send()
         acks.bound_by(before)
         self._fewer_unanswered()
         if self._patience is not None or (self.unanswered is not None and self.unanswered.early):

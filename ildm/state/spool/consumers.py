@@ -24,7 +24,7 @@ from ildm.state.spool.records import (
     decode_targets,
     share_of,
 )
-from ildm.state.spool.segments import Receiver, Segment, bit_of, priority_of
+from ildm.state.spool.segments import Receiver, Segment, bit_of, priority_at
 from ildm.state.spool.walk import DAMAGE, TAIL, walk
 
 if TYPE_CHECKING:
@@ -250,9 +250,9 @@ class FileConsumer(Receiver):
 
     def may_have(self, bits: int, last: int) -> None:
         """Records beyond, up to an LSN, may have these priorities."""
-        for bit in range(bits.bit_length()):
-            if bits >> bit & 1:
-                priority = priority_of(bit)
+        for place in range(bits.bit_length()):
+            if bits >> place & 1:
+                priority = priority_at(place)
                 self._newest_at[priority] = max(last, self._newest_at.get(priority, 0))
 
     def priorities(self, after: int = 0, until: int = HIGHEST) -> list[int]:

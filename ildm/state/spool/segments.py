@@ -30,9 +30,9 @@ def bit_of(priority: int) -> int:
     return 1 << (priority + 8 & 31)
 
 
-def priority_of(bit: int) -> int:
-    """Whose bit it is, by its place."""
-    return bit - 8
+def priority_at(place: int) -> int:
+    """Whose bit is at this place."""
+    return place - 8
 
 
 def name_of(number: int) -> str:
