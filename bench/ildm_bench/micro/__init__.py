@@ -11,6 +11,9 @@
 ``... relay --traffic KIND``, ``... link --traffic`` kinds of traffic at fixed rates and flat out, latencies
 ``python -m ildm_bench.micro.link_bytes``        bytes between two sites: compressed or not, and a bridge
 ``python -m ildm_bench.micro.link_rates``        links with a rate over bad networks: the rate kept, and bytes
+``python -m ildm_bench.micro.link_backlog``      alarms beside an hour's backlog: how old they are
+``python -m ildm_bench.micro.takeover``          a pair whose owner ends: until clients and links work
+``python -m ildm_bench.micro.upgrade``           a node handed to a new process: how long none serves
 ``python -m ildm_bench.micro.processes``         several nodes on one port before one broker
 ``python -m ildm_bench.micro.owner``             clients in several processes, links in one
 ``python -m ildm_bench.micro.keys``              many keys of one node: to enter, to keep, to take out
