@@ -217,6 +217,11 @@ TRANSFER = united(
     ),
     counter("link_repeated", "messages", "Messages that had come before, and were taken for that"),
     counter("link_again", "messages", "Messages sent anew on another way, which were new here"),
+    counter(
+        "link_again_withheld",
+        "messages",
+        "Messages sent anew on another way that clients here want at QoS 0, and may have had",
+    ),
     counter("link_identities_forgotten", "messages", "Identities of messages forgotten for want of room"),
     counter("route_cache_flushes", "events", "The cache of routes was full and emptied"),
     counter("retained_forgotten", "messages", "Retained messages forgotten, beyond limits.retained_messages"),

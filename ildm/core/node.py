@@ -123,6 +123,7 @@ class Node(ClientEvents):
         self.injector = Injector(self.broker)
         self.router = self._router()
         self.clients = self._client_registry(plugins.algorithm is not None)
+        self.router.local_interest = self.clients.interest.maximum
         refuse_site_rules(config.site, has_overlay=self.has_overlay)
         self.site_rules = SiteRules(self.clients.interest.maximum, self._verdicts_flushed)
         self._follow_site_rules()

@@ -35,7 +35,7 @@ from ildm.mqtt.packets import Packet, create_message, decode
 from ildm.mqtt.properties import Properties, decode_properties, encode_properties
 from ildm.mqtt.publish import PubAck, PubComp, Publish, PublishView, PubRec, PubRel, encoded_size, plain_topic
 from ildm.mqtt.subscribe import SubAck, Subscribe, Subscription, UnsubAck, Unsubscribe
-from ildm.mqtt.topics import covers, intersection, intersects, split_shared, topic_matches
+from ildm.mqtt.topics import covers, highest_qos, intersection, intersects, split_shared, topic_matches
 from ildm.mqtt.validate import validate_topic_filter, validate_topic_name
 
 __all__ = [
@@ -94,6 +94,7 @@ __all__ = [
     "encoded_size",
     "frame_bounds",
     "frame_length",
+    "highest_qos",
     "intersection",
     "intersects",
     "plain_topic",

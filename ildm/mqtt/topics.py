@@ -6,6 +6,8 @@ module's. Nothing here recurses, so filters of 65,536 levels (65,535 slashes) ar
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
 SHARE_PREFIX = "$share/"
 """Start of the filter of a shared subscription (MQTT-4.8.2-1)."""
 
@@ -34,6 +36,35 @@ def topic_matches(topic_filter: str, topic: str) -> bool:
         if depth == len(levels) or level not in ("+", levels[depth]):
             return False
     return len(pattern) == len(levels)
+
+
+def highest_qos(filters: Mapping[str, int], topic: str, most: int = 4096) -> int | None:
+    """The highest QoS of the filters that match ``topic``; None: none does, or ``most`` looks do not tell.
+
+    3 * 2**levels - 1 filters match a topic. Those are looked up, or all are compared if they are fewer.
+    """
+    levels = topic.split("/")
+    matching = (3 << len(levels)) - 1
+    if min(matching, len(filters)) > most:
+        return None
+    if matching < len(filters):
+        return max((filters[each] for each in _matching(levels) if each in filters), default=None)
+    return max((qos for each, qos in filters.items() if topic_matches(each, topic)), default=None)
+
+
+def _matching(levels: list[str]) -> Iterator[str]:
+    """All filters that match the topic of these levels."""
+    begins = [""]
+    for depth, level in enumerate(levels):
+        if depth == 0 and level.startswith("$"):  # MQTT-4.7.2-1
+            begins = [f"{level}/"]
+            continue
+        for begin in begins:
+            yield f"{begin}#"
+        begins = [f"{begin}{name}/" for begin in begins for name in (level, "+")]
+    for begin in begins:
+        yield begin[:-1]
+        yield f"{begin}#"
 
 
 def covers(a: str, b: str) -> bool:

@@ -7,7 +7,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ildm.mqtt.filter_table import FilterTable
-from ildm.mqtt.topics import LONGER_TWINS, covers, intersection, intersects, split_shared, topic_matches
+from ildm.mqtt.topics import (
+    LONGER_TWINS,
+    covers,
+    highest_qos,
+    intersection,
+    intersects,
+    split_shared,
+    topic_matches,
+)
 from tests.mqtt.topic_model import FILTERS, TOPICS, matched, naive_covers, naive_matches
 
 DEEP_TOPIC = "/" * 65_534
@@ -118,6 +126,15 @@ def test_only_the_twins_are_equal() -> None:
 def test_a_covering_filter_matches_what_the_covered_matches(a: str, b: str, topic: str) -> None:
     if topic_matches(b, topic) and not topic_matches(a, topic):
         assert not covers(a, b)
+
+
+@given(st.dictionaries(filters, st.integers(0, 2)), topics)
+def test_the_highest_qos_is_that_of_the_filters_that_match(held: dict[str, int], topic: str) -> None:
+    expected = max((qos for each, qos in held.items() if topic_matches(each, topic)), default=None)
+    assert highest_qos(held, topic) == expected
+    many = held | {f"x{number}": 2 for number in range(64)}  # so that they are looked up
+    assert highest_qos(many, topic) == expected
+    assert highest_qos(many, topic, 2) is None
 
 
 @pytest.mark.parametrize("topic_filter", DEEP_FILTERS)

@@ -6,6 +6,7 @@ import itertools
 from collections import Counter
 from typing import Any
 
+from ildm.api import Algorithm
 from ildm.config import Address
 from ildm.mqtt import Publish, PubRel
 from ildm.testing.virtual.client import MiniClient
@@ -48,7 +49,12 @@ class Ring:
     """Seconds between messages of a site."""
 
     def __init__(
-        self, world: World, names: str, algorithm: str = "sf", spare: float = 0.010, **settings: Any
+        self,
+        world: World,
+        names: str,
+        algorithm: str | type[Algorithm] = "sf",
+        spare: float = 0.010,
+        **settings: Any,
     ) -> None:
         world.recording = False
         self.world = world

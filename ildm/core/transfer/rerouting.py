@@ -23,8 +23,9 @@ an earlier life, of no link   when there is a path to the node
 ============================= ===========================================================================
 
 It ends, as each time takes the messages there are then, and none while the tree stays as it is. What comes
-more than once is passed over by its identity. The order between what is sent again and what is sent meanwhile
-is not kept. Priorities are kept.
+more than once is passed over by its identity. What crosses at QoS 0 has none behind that link: it is not
+rerouted over it, nor given to a broker whose clients want no more. The order between what is sent again and
+what is sent meanwhile is not kept. Priorities are kept.
 
 Without a spool what waited goes, once the tree has come to rest, over the link which is the first on the new
 path, as soon as the algorithm wants the message to go there. Where that link has joined since, nobody behind

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 from ildm.core.transfer.batch import Batch, may_join, single
@@ -18,6 +20,7 @@ from ildm.mqtt import (
     EncodeError,
     Property,
     Publish,
+    highest_qos,
 )
 
 if TYPE_CHECKING:
@@ -52,6 +55,8 @@ class Router:
         self.custody = custody
         self.site_rules: LinkRules | None = None
         """What may leave and enter the site, in an overlay."""
+        self.local_interest: Mapping[str, int] = MappingProxyType({})
+        """Filters of local clients, each with its QoS."""
         self.retained = retained
         self.injector = injector
         self.has_overlay = has_overlay
@@ -118,8 +123,8 @@ class Router:
             at_most = _most_qos(link, batch, qos)
             if custody is not None and at_most and link.kept:
                 destinations.append((sender, at_most, priority))
-            else:
-                sender.send(batch.at_qos(at_most), source, None, priority)
+            elif custody is None or at_most or origin.reroute_id is None or batch.retain:
+                sender.send(batch.at_qos(at_most), source, None, priority)  # else it may have gone there
         if custody is None:
             return
         if destinations:
@@ -228,6 +233,9 @@ class Router:
             source.transferred_in += count
             self.counters["transferred_in"] += count
         found = custody.judge(origin, count)
+        if origin.reroute_id is not None and found and self._may_be_unnamed(source, batch):
+            self.counters["link_again_withheld"] += sum(number for _, number, here in found if here)
+            found = [(first, number, False) for first, number, _ in found]
         if message is not None and found:
             # what is remembered may be of this very message, whose record is not there as the node has died
             is_new = origin.identity is not None
@@ -257,6 +265,13 @@ class Router:
             receipt.passed(batch)
         elif done < count:
             receipt.passed(batch.part(done, count - done))
+
+    def _may_be_unnamed(self, source: Neighbor, batch: Batch) -> bool:
+        """Whether messages new by their identities may have come before, at QoS 0 and so without one: as this
+        node has told neighbours what its clients want, and that is no more."""
+        if batch.retain or not source.announced:
+            return False
+        return highest_qos(self.local_interest, batch.topic) == 0
 
     def joins(self, message: Publish) -> bool:
         """Whether a message of a local client may be part of a batch."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ildm.api import Link, Route, TreeAlgorithm
 from ildm.config import Address
 from ildm.core.link import swapping
 from ildm.core.link.control import SWAP, send_control
@@ -50,6 +51,48 @@ def test_a_swap_costs_what_was_under_way(world: World, names: str, pair: str, al
     around = 2 * (0.010 + 0.005 * (len(names) - 2))  # a round trip of what is left of the ring
     assert max(ring.gaps(0).values()) < 2 * around + 3 * ring.period
     assert ring.most_lost(0) * 3 * ring.period < SLOW + 2 * around
+
+
+@pytest.mark.parametrize("algorithm", ["sf", "pf"])
+@pytest.mark.parametrize(("pair", "who"), [("bc", "a"), ("ab", "d")])
+def test_a_site_that_wants_qos_0_gets_a_message_once(
+    world: World, pair: str, who: str, algorithm: str
+) -> None:
+    """It has got it without an identity, and others want it to be rerouted past it."""
+    ring = Ring(world, "abcd", algorithm)
+    ring.site(who).subscriber("#", qos=0)
+    others = [name for name in "abcd" if name != who]
+    for name in others:
+        ring.site(name).subscriber("+/b/#", qos=2)
+    ring.delays.set(pair, SLOW)
+    world.run(SWAPPED - 0.1)
+    ring.load(0.4, qos=(1, 2))
+    world.run(5)
+    assert ring.tree == ring.all - {pair}
+    assert who not in {name for qos in (1, 2) for name, _ in ring.twice(qos)}
+    missing = {topic for name in others for qos in (1, 2) for topic in ring.missing(name, qos)}
+    assert not {topic for topic in missing if "b" in topic}
+    withheld = ring.site(who).node.counters["link_again_withheld"]
+    assert bool(withheld) == (algorithm == "sf")
+
+
+class OnceToC(TreeAlgorithm):
+    """Messages to c cross at QoS 0."""
+
+    def route(self, topic: str, retain: bool, source: Link | None) -> Route:
+        return [(link, 0 if link.node_id == "c" else 2) for link in self.api.links]
+
+
+def test_what_is_rerouted_does_not_cross_at_qos_0(world: World) -> None:
+    """It may have crossed already, and nobody behind that link can tell."""
+    ring = Ring(world, "abcd", OnceToC)
+    ring.delays.set("ab", SLOW)
+    world.run(SWAPPED - 0.1)
+    ring.load(0.4, qos=(2,))
+    world.run(5)
+    assert ring.tree == ring.all - {"ab"}
+    assert ring.site("d").node.counters["link_again"]
+    assert not ring.twice(2)
 
 
 def test_without_the_word_a_link_joins_when_the_news_have_settled(world: World) -> None:
