@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from ildm.config.errors import ConfigError
-from ildm.config.section import Seconds, Section
+from ildm.config.section import AS_PART, Seconds, Section
 from ildm.config.topics import check_crossing, check_filters
 from ildm.core.transfer.classes import HIGHEST_PRIORITY, LOWEST_PRIORITY, MOST
 
@@ -69,6 +69,7 @@ def _bounded(classes: list[LinkClass]) -> list[LinkClass]:
     return classes
 
 
+BacklogPart = Annotated[float, AS_PART, Field(ge=0.01, le=0.9)]
 LinkClassList = Annotated[list[LinkClass], AfterValidator(_bounded)]
 
 

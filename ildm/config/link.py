@@ -9,11 +9,18 @@ from typing import Annotated, Literal
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from ildm.address import Address
-from ildm.config.classes import LinkClass, LinkClassList
+from ildm.config.classes import BacklogPart, LinkClass, LinkClassList
 from ildm.config.errors import ConfigError
 from ildm.config.rate import RateConfig
-from ildm.config.rules import DialedNeighbor, NodeId, RulesOfNeighbors, TopicRule, TopicRules
-from ildm.config.section import AS_PART, IN_SECONDS, OFF, Bytes, Seconds, Section
+from ildm.config.rules import (
+    DialedNeighbor,
+    NeighborConfig,
+    NodeId,
+    RulesOfNeighbors,
+    TopicRule,
+    TopicRules,
+)
+from ildm.config.section import IN_SECONDS, OFF, Bytes, Seconds, Section
 from ildm.config.transports import LinkAddress, LinkTls
 from ildm.core.link.chunks import ZSTD, codecs
 from ildm.core.link.features import FEATURES
@@ -96,7 +103,7 @@ class LinkConfig(Section):
     """The same for the neighbour of a node id, in place of ``rules``."""
     classes: LinkClassList = []
     """How messages wait for a neighbour: of each topic the first class that matches decides."""
-    backlog: Annotated[float, AS_PART, Field(ge=0.01, le=0.9)] = 0.3
+    backlog: BacklogPart = 0.3
     """Part of a link's bytes for what goes after newer messages (``after_live``), while those go, too."""
     secret: SecretStr | None = None
     """Shared by all nodes; proven by HMAC, never sent. Give this or ``secret_file``."""
@@ -248,15 +255,22 @@ class LinkConfig(Section):
 
     def cost_of(self, node_id: str, address: str | None) -> int:
         """What the link with a neighbour costs beside its delay; ``address``: where it was dialed."""
-        costs = [each.cost for each in self.neighbors if node_id == each.id or str(each.url) == address]
+        costs = [each.cost for each in self._entries(node_id, address)]
         return max((cost for cost in costs if cost is not None), default=0)
 
     def rate_of(self, node_id: str, address: str | None) -> RateConfig:
         """What the link with a neighbour may carry; ``address``: where it was dialed."""
-        for each in self.neighbors:
-            if each.rate is not None and (node_id == each.id or str(each.url) == address):
-                return each.rate
-        return self.rate
+        own = (each.rate for each in self._entries(node_id, address))
+        return next((rate for rate in own if rate is not None), self.rate)
+
+    def backlog_of(self, node_id: str, address: str | None) -> float:
+        """Part of the bytes to a neighbour for what goes after newer messages; ``address``: as above."""
+        own = (each.backlog for each in self._entries(node_id, address))
+        return next((part for part in own if part is not None), self.backlog)
+
+    def _entries(self, node_id: str, address: str | None) -> list[NeighborConfig]:
+        """Those for a neighbour, by its id or where it was dialed."""
+        return [each for each in self.neighbors if node_id == each.id or str(each.url) == address]
 
     @property
     def most_unsent(self) -> int | None:

@@ -15,7 +15,7 @@ from pydantic import (
 )
 
 from ildm.address import Address, parse_address
-from ildm.config.classes import LinkClassList
+from ildm.config.classes import BacklogPart, LinkClassList
 from ildm.config.errors import ConfigError
 from ildm.config.rate import RateConfig
 from ildm.config.section import Section
@@ -170,6 +170,8 @@ class NeighborConfig(Section):
     """How messages wait for it, in place of `link.classes`, whichever side has dialed."""
     rate: RateConfig | None = None
     """Bytes a second on the link with it, in place of `link.rate`."""
+    backlog: BacklogPart | None = None
+    """Part of the link's bytes for what goes after newer messages, in place of `link.backlog`."""
     cost: Annotated[int, Field(ge=0, le=1000)] | None = None
     """Steps that the link weighs more in the choice of the tree, as a metered one; four stand for twice the
     delay."""

@@ -58,6 +58,16 @@ def test_a_part_is_less_than_all_and_more_than_nothing(part: object) -> None:
     assert "link.backlog" in said({"backlog": part})
 
 
+def test_a_neighbour_may_have_a_part_of_its_own() -> None:
+    """By its id, or where it was dialed."""
+    neighbors = [{"url": "b:1", "id": "b", "backlog": "10%"}, {"url": "c:1", "backlog": 0.5}, "d:1"]
+    given = {"algorithm": "sf", "link": {"backlog": 0.2, "neighbors": neighbors}}
+    link = parse_config(given, "c.yaml", Path()).link
+    asked = [("b", None), ("x", "c:1"), ("c", None), ("d", "d:1")]
+    assert [link.backlog_of(*each) for each in asked] == [0.1, 0.5, 0.2, 0.2]
+    assert "link.neighbors.0.backlog" in said({"neighbors": [{"url": "b:1", "backlog": 1}]})
+
+
 def test_a_neighbour_may_have_classes_of_its_own() -> None:
     common, own = {"topics": ["a"]}, {"topics": ["b"]}
     neighbors = [{"url": "b:1", "id": "b", "classes": [own]}, {"url": "c:1", "id": "c", "classes": []}]

@@ -177,11 +177,10 @@ class LinkManager:
                 self.cooperation.rules_changed(link, rules)
             self.cooperation.budgets.follow(link)
             terms = config.classes_for(link.node_id)
-            if terms != (link.classes.terms if link.classes is not None else []) or (
-                link.classes is not None and link.classes.backlog != config.backlog
-            ):
+            if terms != (link.classes.terms if link.classes is not None else []):
                 link.follow_classes(self._classes(link.node_id, link.classes))
                 self.parts.router.routes.invalidate()
+            self._follow_backlog(link)
         self.terms = replace(self.terms, protocols=own_protocols(self.parts))
         self.discovery.follow()
         for link in list(self.links.values()):
@@ -382,6 +381,7 @@ class LinkManager:
         link.connect(session, hello)
         session.bind(link)
         self.cooperation.budgets.connected(link)
+        self._follow_backlog(link)
         session.ping()
         self.parts.injector.same_broker.linked(link.node_id, link.token, hello.boot, hello.broker)
         self.cooperation.happened(link, LinkEvent.CONNECTED)
@@ -438,7 +438,13 @@ class LinkManager:
         terms = self.config.classes_for(node_id)
         if not terms and former is None:
             return None
-        return LinkClasses(terms, former, self.parts.counters, self.config.backlog)
+        return LinkClasses(terms, former, self.parts.counters)
+
+    def _follow_backlog(self, link: NeighborLink) -> None:
+        """Let the part of the backlog hold that is configured for where the neighbour is."""
+        if link.classes is not None:
+            address = link.address if link.dialed else None
+            link.classes.backlog = self.config.backlog_of(link.node_id, address)
 
     def _rules(self, node_id: str) -> LinkRules | None:
         key, rules = self.config.ruled(node_id)

@@ -107,7 +107,6 @@ class LinkClasses:
     Args:
         former: the classes that these follow. What waits with a rank of theirs keeps its priority alone.
         counters: those of the node.
-        backlog: part of the bytes that is for what goes after newer messages, while those wait, too.
     """
 
     __slots__ = (
@@ -128,10 +127,10 @@ class LinkClasses:
         terms: Sequence[ClassTerms],
         former: LinkClasses | None = None,
         counters: Counters | None = None,
-        backlog: float = 0.3,
     ) -> None:
         self.terms = terms
-        self.backlog = backlog
+        self.backlog = 0.3
+        """Part of the bytes that is for what goes after newer messages, while those wait, too."""
         self._first: int = 1 if former is None else former._first + len(former.rows)
         self.rows: list[LinkClass] = [
             LinkClass(each, self._first + place) for place, each in enumerate(terms)

@@ -15,6 +15,7 @@ from ildm.mqtt import Publish
 from ildm.net.neighbors_view import backlog
 from ildm.testing.virtual.client import MiniClient
 from ildm.testing.virtual.world import World
+from tests.core.link.test_features import reload
 from tests.core.transfer.test_classes import ALARM, away, classes, pair, topics
 from tests.core.transfer.test_starvation import put
 from tests.support.disk_spool import DiskSite
@@ -71,10 +72,14 @@ def test_what_is_newer_goes_first_and_each_part_keeps_its_order(
 
 
 @pytest.mark.parametrize("spooling", SPOOLS)
+@pytest.mark.parametrize("own", [{}, {"id": "b"}, {"id": "c"}], ids=["address", "id", "another"])
 def test_while_newer_messages_wait_the_backlog_has_its_share(
-    world: World, spooling: dict[str, Any] | None
+    world: World, spooling: dict[str, Any] | None, own: dict[str, str]
 ) -> None:
-    a, b = pair(world, LATER, spooling=spooling, rate={"out": RATE, "burst": 0.25}, queue_bytes="8MiB")
+    """That of the link, or of an entry for the neighbour."""
+    entry = {"url": "c:2" if own else "b:2", "backlog": 0.6, **own}
+    rate = {"out": RATE, "burst": 0.25}
+    a, b = pair(world, LATER, spooling=spooling, rate=rate, queue_bytes="8MiB", neighbors=[entry])
     client = a.client("p", properties={})
     with away(world, a):
         publish(client, range(600), 1)
@@ -85,7 +90,19 @@ def test_while_newer_messages_wait_the_backlog_has_its_share(
     came = logs(b)[done:]
     share = sum(each < 1000 for each in came) / len(came)
     assert len(came) > 200
-    assert share == pytest.approx(0.3, abs=0.03)
+    assert share == pytest.approx(0.3 if own.get("id") == "c" else 0.6, abs=0.03)
+
+
+def test_another_part_is_taken_up_while_the_node_runs(world: World) -> None:
+    a, _ = pair(world, LATER)
+    found = a.node.links.links["b"].classes
+    assert found is not None
+    assert found.backlog == 0.3
+    reload(world, a, backlog=0.2)
+    assert found.backlog == 0.2
+    reload(world, a, neighbors=[{"url": "b:2", "backlog": 0.5}])
+    assert found is a.node.links.links["b"].classes
+    assert found.backlog == 0.5
 
 
 @pytest.mark.parametrize("qos", [1, 2])
