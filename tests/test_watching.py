@@ -86,10 +86,11 @@ def test_prometheus_understands_what_it_is_to_scrape() -> None:
 
 
 def test_rules_speak_when_they_should_and_are_quiet_when_not() -> None:
+    files = sorted(path.name for path in PROMETHEUS.glob("tests*.yml"))
     done = subprocess.run(
-        [need("promtool"), "test", "rules", "tests.yml"], cwd=PROMETHEUS, capture_output=True, text=True
+        [need("promtool"), "test", "rules", *files], cwd=PROMETHEUS, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    tests = yaml.safe_load((PROMETHEUS / "tests.yml").read_text())["tests"]
+    tests = [test for name in files for test in yaml.safe_load((PROMETHEUS / name).read_text())["tests"]]
     tested = {case["alertname"] for test in tests for case in test["alert_rule_test"] if case["exp_alerts"]}
     assert tested == {rule["alert"] for rule in RULES}
