@@ -198,23 +198,23 @@ async def rested(*elsewhere: Elsewhere, one: Iterable[str] = (), whole: bool = F
 
     async def look() -> str | None:
         sites = sorted(_overlaid, key=lambda site: site.name)
-        overlays = [site.overlay() for site in sites]
         crossed: dict[tuple[str, str, str], int] = {}
         for site in sites:
             if not (site.node.links.idle and site.node.injector.idle):
                 return f"{site.name} has messages to send"
             crossed |= crossing(site, site.server.admin.view.neighbors())
-        for node in elsewhere:
-            overlays.append(await node.overlay())
-            crossed |= crossing(node, await node.neighbors())
-        if not all(overlays):
-            return "a node has not begun to join"
-        known = {site.name for site in sites} | {node.name for node in elsewhere}
         here_alone = {site.name for site in sites}
         for (here, there, way), count in crossed.items():
             back = crossed.get((here, there, "got" if way == "sent" else "sent"))
             if {here, there} <= here_alone and back != count:
                 return f"{here} to {there}: {count} messages {way}, at the other end {back}"
+        overlays = [site.overlay() for site in sites]
+        for node in elsewhere:
+            overlays.append(await node.overlay())
+            crossed |= crossing(node, await node.neighbors())
+        if not all(overlays):
+            return "a node has not begun to join"
+        known = here_alone | {node.name for node in elsewhere}
         rows = rows_of(overlays)
         for site in sites:
             for topic_filter in site.node.site_rules.advertised:
@@ -228,11 +228,14 @@ async def rested(*elsewhere: Elsewhere, one: Iterable[str] = (), whole: bool = F
         nonlocal fault
         # what processes tell is of different moments, and something may be under way between them
         calm, wanted = 0, CALM if elsewhere else 1
+        clock = asyncio.get_running_loop().time
         while calm < wanted:
+            began = clock()
             fault = await look()
             calm = calm + 1 if fault is None else 0
             if calm < wanted:
-                await asyncio.sleep(0.01)
+                # the loop is that of the nodes: whoever looks without a pause keeps them from their rest
+                await asyncio.sleep(max(0.01, 2 * (clock() - began)))
 
     try:
         async with asyncio.timeout(PATIENCE):
