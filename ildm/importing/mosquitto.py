@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from ildm.address import Address, parse_address
 from ildm.config import Config, ConfigError, TopicRule, parse_config
-from ildm.core.transfer.rules import MAX_FILTERS, flaw
+from ildm.core.transfer.rules import MAX_FILTERS, flaw, remaps
 from ildm.importing.bridge_options import (
     BOOLEAN,
     BRIDGE,
@@ -283,7 +283,9 @@ class _Reader:
         """Add a topic to others of one link, if it can stand beside them."""
         wrong: str | None = f"a link has {MAX_FILTERS} topics at most"
         if len(topics) < MAX_FILTERS:
-            wrong = flaw(in_order([*(known.rule for known in topics), topic.rule]))
+            rules = [*(known.rule for known in topics), topic.rule]
+            # where no names change no two become one, in whatever order
+            wrong = flaw(in_order(rules)) if remaps(rules) else None
         if wrong is None:
             topics.append(topic)
         else:
