@@ -38,8 +38,8 @@ HOT = {
     " loop_guard older_sessions own_ids parts reach retained_order same_broker version_probe visibility",
     "ildm/core/link": "chunks compression control scope session slices start_gate translation",
     "ildm/core/local": "ack_gate acknowledgements actions admission aliases answers bans broker_session"
-    " client_session client_state clients decisions leaving partial parts publishing record relay requests"
-    " rules spool_room unanswered waits wills wire write_barrier",
+    " client_session client_state clients decisions handover leaving partial parts publishing record relay"
+    " requests rules spool_room unanswered waits wills wire write_barrier",
     "ildm/core/host": "peer_session",
     "ildm/core/transfer": "allowance answer_timeout back_pressure batch budget catching_up classes conflating"
     " contention custody disk_gate gathering identity inbound message_ids pacer poison_isolation ports"

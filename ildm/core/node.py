@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ildm.api import Algorithm, OverlayAlgorithm, PluginError, Stamp, TreeAlgorithm
@@ -460,7 +460,13 @@ class Node(ClientEvents):
         self.driver.log("info", "client connected", client_id=session.client_id, peer=session.peer)
         return record
 
-    def client_resumed(self, session: Client, state: Mapping[str, Any]) -> ClientRecord:
+    def client_comes(
+        self, key: str, expiry: int, filters: Mapping[str, int], qos2: Iterable[tuple[int, int | None]]
+    ) -> ClientRecord:
+        """A client that another process has served is going on here: :meth:`client_resumed` follows."""
+        return self.clients.comes(key, expiry, filters, dict(qos2), self._resumed)
+
+    def client_resumed(self, session: Client, record: ClientRecord) -> None:
         """A client that another process has served goes on here."""
         assert isinstance(session, ClientSession)
         self.sessions.add(session)
@@ -468,14 +474,7 @@ class Node(ClientEvents):
         if session.paired is not None:
             self.local.session_established(session.paired)
         self.counters["clients_handed_over"] += 1
-        return self.clients.resumed(
-            session,
-            state["key"],
-            state["expiry"],
-            state["filters"],
-            dict(state["qos2"]),
-            self._resumed,
-        )
+        self.clients.resumed(session, record)
 
     def client_gone(self, session: Client, exc: Exception | None) -> None:
         """A client's TCP connection has ended."""

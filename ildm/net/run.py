@@ -74,11 +74,13 @@ def run_node(
             raise ConfigError("site.members: an upgrade cannot make a member of a pair of the node")
         read_secrets(config)
         try_plugins(config, plugins)
-        estate = before.ready(config, inherited)
 
     async def main() -> None:
         nonlocal estate
         signalled = False
+        if before is not None:
+            gc.disable()  # it would look at all clients; the server enables it when they are served
+            estate = before.ready(config, inherited)
         server = NodeServer(config, plugins, source, inherited, estate=estate, environment=environment)
         server.reloader.watch = notifier.reloading
 
@@ -131,9 +133,10 @@ def run_node(
         if started is not None:
             started()
         notifier.ready()
-        # what is there now stays: the collector need not look at it again with each generation
-        gc.collect()
-        gc.freeze()
+        if before is None:  # else clients are served, who are not to wait for the collector
+            # what is there now stays: the collector need not look at it again with each generation
+            gc.collect()
+            gc.freeze()
         gc.set_threshold(*COLLECT_AFTER)
         await server.stop_requested.wait()
         while (upgrade := server.upgrade) is not None and upgrade.leaving:

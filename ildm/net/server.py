@@ -263,9 +263,14 @@ class NodeServer:
         if estate is not None:
             estate.took()
             estate.go_on(self)
-            gc.enable()
-        for listener in self._listeners:  # plugins have heard of the start before anyone connects
+        for listener in self.for_neighbors:  # plugins have heard of the start before anyone connects
             await listener.serve()
+        if estate is not None:
+            await estate.wake_all()  # before others connect with their identifiers
+            gc.freeze()
+            gc.enable()
+        assert self.for_clients is not None
+        await self.for_clients.serve()
         if self.claim is not None:
             counters["pair_claims"] += 1
             self.claim.opened(self.node.epoch)

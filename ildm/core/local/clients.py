@@ -216,30 +216,27 @@ class ClientRegistry:
         self.wills.connected(key, connect, forgotten, allowed, record.expiry)
         return record
 
-    def resumed(
+    def comes(
         self,
-        session: Client,
         key: str,
         expiry: int,
         filters: Mapping[str, int],
         qos2: Mapping[int, int | None],
         changes: dict[str, int | None],
     ) -> ClientRecord:
-        """A client goes on that an earlier process has served, with what that knew of it.
+        """A client is going on that an earlier process has served, with what that knew of it.
+
+        Its record has no session until :meth:`resumed`.
 
         Args:
             changes: of the interest; the caller tells of those of all clients at once (:meth:`all_resumed`).
         """
-        assert session.connect is not None
-        rules = self._rules.of(session.connect.username, session.client_id)
-        if rules is not None:
-            session.follow(rules)
         record = self.records.get(key)
         if record is None:
             record = self.records[key] = ClientRecord(key)
-            record.session = session
             self._set_expiry(record, expiry)
-            self._save(record)
+            if expiry:
+                self._save(record)
             for topic_filter, qos in filters.items():
                 limit = self.budget.refuses(record, topic_filter)
                 if limit is not None:
@@ -256,10 +253,21 @@ class ClientRegistry:
             if record.expiry_timer is not None:
                 record.expiry_timer.cancel()
                 record.expiry_timer = None
-            record.session = session
             record.expires_at = None
         self.wills.resumed(key)
         return record
+
+    def resumed(self, session: Client, record: ClientRecord) -> None:
+        """A client that has come is served."""
+        assert session.connect is not None
+        rules = self._rules.of(session.connect.username, session.client_id)
+        if rules is not None:
+            session.follow(rules)
+        record.session = session
+
+    def comes_not(self, record: ClientRecord) -> None:
+        """A client was to come, and cannot be served."""
+        self._away_or_ended(record)
 
     def all_resumed(self, changes: Mapping[str, int | None]) -> None:
         """The clients of an earlier process are here."""
@@ -408,6 +416,10 @@ class ClientRegistry:
             self.wills.forget(record.key)
         if not current:
             return  # another connection has taken the session over (MQTT-3.1.4-3)
+        self._away_or_ended(record)
+
+    def _away_or_ended(self, record: ClientRecord) -> None:
+        """The client of a record is not connected any more."""
         record.session = None
         if record.expiry == 0 or self._away >= self.limits.persistent_sessions:
             if record.expiry:

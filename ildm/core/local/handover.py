@@ -1,8 +1,10 @@
 """A client's session as plain data, and made anew of it by the process that takes the client over.
 
 Both connections go on at the byte where they stood: what has been read of a packet and not passed on is read
-again by the new session, and what has been passed on in part is only remembered by its length. The format
-has a version; a node reads its own and the one before.
+again by the new session, and what has been passed on in part is only remembered by its length. A description
+has three parts. What never changes (:func:`fixed`) is described while the client is served. What the node
+needs of all clients before it serves any stands in :func:`kept`. The rest (:func:`exported`) is short for a
+client of which nothing is under way. The format has a version.
 """
 
 from __future__ import annotations
@@ -26,11 +28,12 @@ if TYPE_CHECKING:
     from ildm.core.driver import Transport
     from ildm.core.local.parts import ClientParts
     from ildm.core.local.publishing import Publishing
+    from ildm.core.local.record import ClientRecord
     from ildm.core.local.relay import ClientRelay
     from ildm.core.session import BaseSession, Origin
 
-VERSION = 1
-"""Of the format that :func:`exported` makes."""
+VERSION = 2
+"""Of the format of descriptions."""
 READS = (VERSION,)
 """Versions that :class:`Restored` understands."""
 ALL_SIZES = 1 << 28
@@ -38,6 +41,22 @@ ALL_SIZES = 1 << 28
 
 State = dict[str, Any]
 """Of JSON's types; bytes are texts of the characters U+0000 to U+00FF."""
+Kept = list[Any]
+"""Key and expiry of a client's record, its filters, and what of QoS 2 it has not released."""
+AT_REST: State = {
+    "again": "",
+    "aliases": [None, None],
+    "after": "",
+    "beside": "",
+    "broker_again": "",
+    "dropped_qos2": [],
+    "partial": None,
+    "pings": 0,
+    "requests": [],
+    "scanner": [0, "", None, 0],
+    "unanswered": [],
+}
+"""What :func:`exported` leaves out of a client of which nothing is under way."""
 
 
 def _text(data: bytes | bytearray) -> str:
@@ -87,41 +106,60 @@ def release(session: ClientSession) -> None:
             gate.release(reason)
 
 
-def exported(session: ClientSession) -> State:
-    """All that a settled session is, but for its connections. It does nothing more from then on."""
-    paired, wire, publishing = session.paired, session.wire, session.publishing
-    record, connect = publishing.record, session.connect
+def fixed(session: ClientSession) -> State:
+    """What stays as it is from CONNACK to the end."""
+    paired, connect = session.paired, session.connect
     assert paired is not None
-    assert record is not None
     assert connect is not None
     state: State = {
         "client_id": session.client_id,
-        "key": record.key,
         "peer": session.peer,
         "listener": "" if session.origin is None else session.origin.listener,
         "version": int(session.version),
         "opened": [session.opened_at, paired.opened_at],
         "connect": _text(connect.encode()),
-        "keep_alive": wire.keep_alive,
+        "keep_alive": session.wire.keep_alive,
         "receive_maximum": session.acks.receive_maximum,
         "broker": str(paired.address),
-        "expiry": record.expiry,
-        "filters": record.filters,
-        "qos2": list(record.qos2.items()),
-        "messages": [session.relay.messages_in, paired.messages_out],
-        "pings": wire.pings,
-        "beside": _text(wire.beside or b""),
-        "after": _text(wire.between_packets()),
-        "dropped_qos2": sorted(publishing.dropped_qos2 or ()),
     }
     if session.version is members.V5:
-        answers = wire.answers
+        answers = session.wire.answers
         state["answers"] = [answers._packet_room, answers._wants_reasons]
-    state["aliases"] = _aliases_of(publishing.aliases), _aliases_of(paired._aliases)
-    state["again"], state["partial"] = _incoming(session.relay, wire.partial)
-    state["broker_again"], state["scanner"] = _outgoing(paired, wire.scanner)
-    state["unanswered"] = _unanswered_of(publishing.unanswered)
-    state["requests"] = _requests_of(publishing, session.version)
+    return state
+
+
+def kept(session: ClientSession) -> Kept:
+    """What the registry of clients knows of a settled session."""
+    record = session.publishing.record
+    assert record is not None
+    return [record.key, record.expiry, record.filters, list(record.qos2.items())]
+
+
+def exported(session: ClientSession) -> State:
+    """The rest of what a settled session is, but for its connections. It does nothing more from then on."""
+    paired, wire, publishing = session.paired, session.wire, session.publishing
+    assert paired is not None
+    state: State = {"messages": [session.relay.messages_in, paired.messages_out]}
+    if wire.pings:
+        state["pings"] = wire.pings
+    if wire.beside:
+        state["beside"] = _text(wire.beside)
+    after = wire.between_packets()
+    if after:
+        state["after"] = _text(after)
+    if publishing.dropped_qos2:
+        state["dropped_qos2"] = sorted(publishing.dropped_qos2)
+    if publishing.aliases is not None or paired._aliases is not None:
+        state["aliases"] = _aliases_of(publishing.aliases), _aliases_of(paired._aliases)
+    if session.relay._decisions is not None or wire.partial is not None:
+        state["again"], state["partial"] = _incoming(session.relay, wire.partial)
+    scanner = wire.scanner
+    if scanner is None or not scanner.between_frames:
+        state["broker_again"], state["scanner"] = _outgoing(paired, scanner)
+    if publishing.unanswered:
+        state["unanswered"] = _unanswered_of(publishing.unanswered)
+    if publishing._pending is not None:
+        state["requests"] = _requests_of(publishing, session.version)
     _end(session, paired)
     return state
 
@@ -173,9 +211,7 @@ def _outgoing(paired: BrokerSession, scanner: GateScanner | None) -> tuple[str, 
     return "", [scanner._skip, _text(scanner._head), None if held is None else _text(held), scanner._missing]
 
 
-def _unanswered_of(unanswered: Unanswered | None) -> list[Any]:
-    if not unanswered:
-        return []
+def _unanswered_of(unanswered: Unanswered) -> list[Any]:
     rows = [_batch_row(run, qos) for qos, runs in _queues(unanswered) for run in runs]
     queued = {run for _, runs in _queues(unanswered) for run in runs}
     loose: dict[UnansweredBatch, None] = {}
@@ -227,6 +263,7 @@ class Restored:
     """A session that another process has handed over, which goes on when it is told to.
 
     Args:
+        state: all that :func:`fixed` and :func:`exported` have said.
         origin: of the client's connection, in this process.
 
     Raises:
@@ -234,7 +271,7 @@ class Restored:
     """
 
     def __init__(self, parts: ClientParts, state: State, origin: Origin | None) -> None:
-        self._state = state
+        self._state = state = {**AT_REST, **state}
         self._parts = parts
         self.session = session = ClientSession(parts, origin)
         connect = decode(_bytes(state["connect"]), members.V311, parts.packet_limits)
@@ -302,7 +339,7 @@ class Restored:
             pending._requests[packet.packet_id] = request, size
             pending.bytes += size
 
-    def begin(self, client: Transport, broker: Transport) -> None:
+    def begin(self, client: Transport, broker: Transport, record: ClientRecord) -> None:
         """The session has its connections, of which nothing is read yet."""
         state, parts, session = self._state, self._parts, self.session
         for one, transport, opened in zip(
@@ -315,7 +352,8 @@ class Restored:
         session.relay.open = True
         session.wire.watching = True
         parts.brokers.reached(self.broker.address)
-        session.publishing.record = parts.events.client_resumed(session, state)
+        session.publishing.record = record
+        parts.events.client_resumed(session, record)
 
     def serve_broker(self) -> None:
         """Read what the broker sends: first again what the process before had read and not passed on."""

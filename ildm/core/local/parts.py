@@ -11,9 +11,6 @@ from ildm.core.local.answers import Answers
 from ildm.mqtt import Version
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
     from ildm.config import Config
     from ildm.core.broker.broker_choice import BrokerChoice
     from ildm.core.broker.injection import Injector
@@ -49,7 +46,7 @@ class ClientEvents(ABC):
         """The broker has accepted a client."""
 
     @abstractmethod
-    def client_resumed(self, session: Client, state: Mapping[str, Any]) -> ClientRecord:
+    def client_resumed(self, session: Client, record: ClientRecord) -> None:
         """A client that another process has served goes on here; see :mod:`.handover`."""
 
     @abstractmethod

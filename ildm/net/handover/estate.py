@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ildm.core.local.handover import Restored, exported, release, unsettled
+from ildm.core.local.client_state import RELAYING
+from ildm.core.local.handover import Kept, Restored, State, exported, fixed, kept, release, unsettled
 from ildm.log import get_logger
 from ildm.mqtt import MqttError
 from ildm.net.transport.arrival import Arrival
@@ -16,10 +19,14 @@ from ildm.net.transport.stream import Stream
 
 if TYPE_CHECKING:
     from ildm.core.local.client_session import ClientSession
+    from ildm.core.local.record import ClientRecord
     from ildm.net.handover.ports import Host
+    from ildm.net.transport.reactor import Reactor
 
 FAULTS = (ValueError, KeyError, TypeError, AttributeError, IndexError, MqttError)
 """What a description raises that makes no sense."""
+TURN = 0.002
+"""Seconds in each turn of the loop for clients from which nothing has come."""
 
 
 class Half(NamedTuple):
@@ -33,7 +40,10 @@ class Half(NamedTuple):
 class Left(NamedTuple):
     """A client that is handed over."""
 
-    state: dict[str, Any]
+    fixed: str
+    """JSON of what never changes."""
+    kept: Kept
+    state: State
     client: Half
     broker: Half
 
@@ -41,16 +51,32 @@ class Left(NamedTuple):
     def row(self) -> list[Any]:
         """All but the descriptors, of JSON's types."""
         halves = (self.client, self.broker)
-        return [self.state, *([half.family, half.unsent.decode("latin-1")] for half in halves)]
+        told = [[half.family, half.unsent.decode("latin-1")] for half in halves]
+        return [self.fixed, self.kept, self.state, *told]
 
     @classmethod
     def of(cls, row: list[Any], descriptors: tuple[int, int]) -> Left:
-        state, *told = row
+        fixed, kept, state, *told = row
         halves = [
             Half(fd, family, unsent.encode("latin-1"))
             for fd, (family, unsent) in zip(descriptors, told, strict=True)
         ]
-        return cls(state, halves[0], halves[1])
+        return cls(fixed, kept, state, halves[0], halves[1])
+
+
+class Sleeping:
+    """A client whose session is made when something comes from it or for it, or when its turn is."""
+
+    __slots__ = ("_estate", "left", "record")
+
+    def __init__(self, estate: Estate, left: Left, record: ClientRecord) -> None:
+        self._estate = estate
+        self.left = left
+        self.record = record
+
+    def wake(self) -> None:
+        """Make the session, once."""
+        self._estate.wake(self)
 
 
 class Estate:
@@ -70,15 +96,10 @@ class Estate:
         """The next process could not take it, so it comes back."""
         self.took: Callable[[], None] = lambda: None
         """To be called when all that can fail is done: from then on the clients are this process's alone."""
-        self._restored: list[tuple[Restored, Stream, Stream, Left]] = []
-
-    def close(self) -> None:
-        """Give back all descriptors."""
-        for left in self.clients:
-            os.close(left.client.descriptor)
-            os.close(left.broker.descriptor)
-        self.clients.clear()
-        self.close_listening()
+        self.served: Callable[[], None] = lambda: None
+        """To be called when all clients have their sessions."""
+        self._server: Host | None = None
+        self._sleeping: dict[Sleeping, None] = {}
 
     def close_listening(self) -> None:
         """Give back the sockets that nobody listens on any more."""
@@ -98,55 +119,93 @@ class Estate:
     # taking -------------------------------------------------------------------------------------
 
     def restore(self, server: Host) -> None:
-        """Make the sessions anew; nothing is read or written yet."""
-        counters = server.node.counters
-        counters["clients_sent_away"] += self.sent_away
+        """Take up what the clients want, and watch for what comes; nobody is served yet."""
+        self._server = server
+        reactor, node = server.reactor, server.node
+        assert reactor is not None
+        node.counters["clients_sent_away"] += self.sent_away
         if self.failed:
-            counters["handover_failed"] += 1
+            node.counters["handover_failed"] += 1
         for left in self.clients:
             try:
-                self._restore(server, left)
+                record = node.client_comes(*left.kept)
             except FAULTS as error:
-                counters["clients_sent_away"] += 1
-                get_logger("ildm").warning(
-                    "a client of the process before cannot be served: its connection is closed",
-                    client_id=left.state.get("client_id"),
-                    error=f"{type(error).__name__}: {error}",
-                )
+                self._cannot_serve(left, error)
                 for half in (left.client, left.broker):
                     os.close(half.descriptor)
+                continue
+            one = Sleeping(self, left, record)
+            self._sleeping[one] = None
+            reactor.expect(left.client.descriptor, one.wake)
+            reactor.expect(left.broker.descriptor, one.wake)
         self.clients.clear()
 
-    def _restore(self, server: Host, left: Left) -> None:
-        assert server.reactor is not None
-        assert server.for_clients is not None
-        origin = Arrival(server.for_clients.gate, left.state["listener"])
-        restored = Restored(server.node.local, left.state, origin)
-        client = server.reactor.take(left.client.descriptor, restored.session, left.client.family)
-        broker = server.reactor.take(left.broker.descriptor, restored.broker, left.broker.family)
-        broker.answers(client.pace)
-        origin.resume(client)
-        restored.begin(client, broker)
-        self._restored.append((restored, client, broker, left))
-
     def go_on(self, server: Host) -> None:
-        """Serve: what waits to be sent goes first, then what was read and not passed on."""
-        restored, self._restored = self._restored, []
-        gate = server.node.links.start_gate
-        for one, client, broker, left in restored:
-            client.write(left.client.unsent)
-            broker.write(left.broker.unsent)
-            one.serve_broker()
-            if gate.closed:
-                gate.hold(one.session, one.serve_client)
-            else:
-                one.serve_client()
-        server.node.timings.handover.observe(time.monotonic() - self.since)
+        """From now on, a client is served when something comes from it or for it."""
+        pause = time.monotonic() - self.since
+        server.node.timings.handover.observe(pause)
         get_logger("ildm").info(
             "clients of the process before are served",
-            clients=len(restored),
+            clients=len(self._sleeping),
             sent_away=self.sent_away,
-            pause=round(time.monotonic() - self.since, 3),
+            pause=round(pause, 3),
+        )
+
+    async def wake_all(self) -> None:
+        """Make the sessions of the others, a few in each turn of the loop."""
+        while self._sleeping:
+            end = time.perf_counter() + TURN
+            while self._sleeping and time.perf_counter() < end:
+                self.wake(next(iter(self._sleeping)))
+            await asyncio.sleep(0)
+        self.served()
+
+    def wake(self, one: Sleeping) -> None:
+        """Make a session: what waits to be sent goes first, then what was read and not passed on."""
+        if one not in self._sleeping:
+            return  # the other connection has woken it, in the same turn
+        del self._sleeping[one]
+        server = self._server
+        assert server is not None
+        assert server.reactor is not None
+        try:
+            self._go_on(server, server.reactor, one)
+        except FAULTS as error:
+            self._cannot_serve(one.left, error)
+            for half in (one.left.client, one.left.broker):
+                server.reactor.drop(half.descriptor)
+            if one.record.session is None:
+                server.node.clients.comes_not(one.record)
+
+    def _go_on(self, server: Host, reactor: Reactor, one: Sleeping) -> None:
+        left = one.left
+        assert server.for_clients is not None
+        state = {**json.loads(left.fixed), **left.state}
+        origin = Arrival(server.for_clients.gate, state["listener"])
+        restored = Restored(server.node.local, state, origin)
+        client = reactor.take(left.client.descriptor, restored.session, left.client.family)
+        broker = reactor.take(left.broker.descriptor, restored.broker, left.broker.family)
+        broker.answers(client.pace)
+        origin.resume(client)
+        restored.begin(client, broker, one.record)
+        client.write(left.client.unsent)
+        broker.write(left.broker.unsent)
+        restored.serve_broker()
+        gate = server.node.links.start_gate
+        if gate.closed:
+            gate.hold(restored.session, restored.serve_client)
+        else:
+            restored.serve_client()
+        client.follow()
+        broker.follow()
+
+    def _cannot_serve(self, left: Left, error: Exception) -> None:
+        assert self._server is not None
+        self._server.node.counters["clients_sent_away"] += 1
+        get_logger("ildm").warning(
+            "a client of the process before cannot be served: its connection is closed",
+            client=left.fixed[:200],
+            error=f"{type(error).__name__}: {error}",
         )
 
 
@@ -174,11 +233,22 @@ def busy(session: ClientSession) -> str | None:
     return None
 
 
-def take_apart(sessions: Iterable[ClientSession], estate: Estate) -> list[ClientSession]:
-    """Describe all that can be, with their sockets; those who cannot are answered."""
+def described(session: ClientSession) -> str | None:
+    """JSON of what never changes of a client; None: it is not served by the broker yet."""
+    return json.dumps(fixed(session)) if session.state is RELAYING and session.paired is not None else None
+
+
+def take_apart(
+    sessions: Iterable[ClientSession], estate: Estate, known: Mapping[int, str]
+) -> list[ClientSession]:
+    """Describe all that can be, with their sockets; those who cannot are answered.
+
+    Args:
+        known: what :func:`described` has said of them before, by their session's id.
+    """
     others: list[ClientSession] = []
     for session in sessions:
-        if busy(session) is None:
+        if session.acks._gate is not None and busy(session) is None:
             release(session)
         if busy(session) is not None:
             others.append(session)
@@ -188,6 +258,8 @@ def take_apart(sessions: Iterable[ClientSession], estate: Estate) -> list[Client
         client, broker = session.transport, paired.transport
         assert isinstance(client, Stream)
         assert isinstance(broker, Stream)
-        state = exported(session)
-        estate.clients.append(Left(state, Half(*client.part()), Half(*broker.part())))
+        fixed = known.get(session.id) or described(session)
+        assert fixed is not None
+        left = Left(fixed, kept(session), exported(session), Half(*client.part()), Half(*broker.part()))
+        estate.clients.append(left)
     return others

@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -21,15 +22,18 @@ from ildm.admin.view import AdminError
 from ildm.core.local.handover import VERSION
 from ildm.log import get_logger
 from ildm.net.handover.channel import CLIENTS, Channel, ChannelError, Message
-from ildm.net.handover.estate import Estate, busy, obstacle, take_apart
+from ildm.net.handover.estate import Estate, Left, busy, described, obstacle, take_apart
 
 if TYPE_CHECKING:
+    from ildm.core.local.client_session import ClientSession
     from ildm.net.handover.ports import Host
 
 DESCRIPTOR = "ILDM_UPGRADE_FD"
 """Variable of the environment: the descriptor of the next process's end of the channel."""
 SETTLE = 2.0
 """Seconds that clients which cannot be described have to come to a state in which they can."""
+AT_ONCE = 50
+"""Clients described in a turn of the loop while they are served."""
 LOOK = 0.005
 """Seconds between two looks at whether all are settled."""
 FLUSHED = 0.05
@@ -63,6 +67,7 @@ class Upgrade:
         self.pid = 0
         self.taken = False
         """The next process has it."""
+        self._broken: ChannelError | None = None
 
     def check(self) -> None:
         """Raises: UpgradeError, this node cannot be upgraded now."""
@@ -122,11 +127,14 @@ class Upgrade:
                 get_logger("ildm").error("the next process has ended with the clients", error=str(error))
                 estate = self.estate or Estate(time.monotonic())
             self.taken = True
+            pause = time.monotonic() - estate.since
+            with suppress(ChannelError):  # how it goes there is that process's own affair
+                await asyncio.to_thread(channel.receive, TAKEN)
             return {
                 "pid": self.pid,
                 "clients": len(estate.clients),
                 "sent_away": estate.sent_away,
-                "pause": round(time.monotonic() - estate.since, 3),
+                "pause": round(pause, 3),
             }
         finally:
             channel.close()
@@ -203,35 +211,40 @@ class Upgrade:
             listener.hold()
         await server.stop_serving_people()
         sent_away = await self._send_away()
-        await self._settled()
-        since = time.monotonic()
+        known = await self._known()
         gc.disable()  # it would look at all that is made and described; this process ends, or begins anew
-        await self._pause()
-        estate = self.estate = Estate(since)
+        estate = self.estate = Estate(time.monotonic())
         estate.listening += [sock.dup() for listener in listeners for sock in listener.sockets]
-        others = take_apart(list(server.node.sessions), estate)
+        self._give_listening(channel, estate)
+        others = await self._take(channel, estate, known)
         for session in others:
             session.move_off()
         estate.sent_away = sent_away + len(others)
         store = server.part()
-        closing = asyncio.get_running_loop().run_in_executor(None, store)
-        try:
-            await asyncio.to_thread(self._hand_over, channel, estate)
-        finally:
-            await closing
-            await server.give_back()
-        await asyncio.to_thread(channel.send, "yours", {"sent_away": estate.sent_away, "since": since})
+        await asyncio.get_running_loop().run_in_executor(None, store)
+        self._give(channel, "yours", {"sent_away": estate.sent_away, "since": estate.since})
+        await server.give_back()
+        if self._broken is not None:
+            raise self._broken
         return estate
 
-    def _hand_over(self, channel: Channel, estate: Estate) -> None:
+    def _give(self, channel: Channel, word: str, about: Any = None, descriptors: Sequence[int] = ()) -> None:
+        """Say something. If that fails, nothing more is said, and the end of all is told why."""
+        if self._broken is None:
+            try:
+                channel.send(word, about, descriptors)
+            except ChannelError as error:
+                self._broken = error
+
+    def _give_listening(self, channel: Channel, estate: Estate) -> None:
         shared = self._server.inherited.share()
         names = [name for _, name in shared]
         descriptors = [number for number, _ in shared] + [sock.fileno() for sock in estate.listening]
-        channel.send("listening", {"version": VERSION, "inherited": names}, descriptors)
-        for begin in range(0, len(estate.clients), CLIENTS):
-            batch = estate.clients[begin : begin + CLIENTS]
-            descriptors = [half.descriptor for left in batch for half in (left.client, left.broker)]
-            channel.send("clients", [left.row for left in batch], descriptors)
+        self._give(channel, "listening", {"version": VERSION, "inherited": names}, descriptors)
+
+    def _give_clients(self, channel: Channel, batch: list[Left]) -> None:
+        descriptors = [half.descriptor for left in batch for half in (left.client, left.broker)]
+        self._give(channel, "clients", [left.row for left in batch], descriptors)
 
     async def _send_away(self) -> int:
         """Those who cannot be handed over go as in a drain; answers how many."""
@@ -255,28 +268,47 @@ class Upgrade:
         await asyncio.sleep(0)
         return count
 
-    async def _settled(self) -> None:
-        """Wait, while all are served, for those who are not connected for good yet, or are just leaving."""
-        node = self._server.node
-        give_up = time.monotonic() + SETTLE
-        while any(session.is_open and busy(session) for session in list(node.sessions)):
-            if time.monotonic() >= give_up:
-                return
-            await asyncio.sleep(LOOK)
+    async def _known(self) -> dict[int, str]:
+        """Describe, while all are served, what never changes of them, a few in each turn of the loop.
 
-    async def _pause(self) -> None:
-        """Read no client until all of them can be described; then what is queued goes out."""
+        Then wait for those who are not connected for good yet, or are just leaving.
+        """
+        known: dict[int, str] = {}
         node = self._server.node
-        for session in node.sessions:
-            session.pause("upgrade")
+        waiting: list[ClientSession] = []
+        for number, session in enumerate(list(node.sessions)):
+            text = described(session)
+            if text is not None:
+                known[session.id] = text
+            if busy(session):
+                waiting.append(session)
+            if number % AT_ONCE == 0:
+                await asyncio.sleep(0)
+        give_up = time.monotonic() + SETTLE
+        while waiting := [session for session in waiting if session.is_open and busy(session)]:
+            if time.monotonic() >= give_up:
+                break
+            await asyncio.sleep(LOOK)
+        return known
+
+    async def _take(self, channel: Channel, estate: Estate, known: Mapping[int, str]) -> list[ClientSession]:
+        """Take all clients from the node, and let out what is queued; answers whom nobody can describe."""
+        node = self._server.node
         begun = time.monotonic()
         waiting = list(node.sessions)
         while True:
             if node.custody is not None:
                 node.custody.flush()
-            waiting = [session for session in waiting if session in node.sessions and busy(session)]
+            others: list[ClientSession] = []
+            for begin in range(0, len(waiting), CLIENTS):
+                taken = len(estate.clients)
+                others += take_apart(waiting[begin : begin + CLIENTS], estate, known)
+                self._give_clients(channel, estate.clients[taken:])
             passed = time.monotonic() - begun
             at_rest = node.links.idle and node.injector.idle
-            if passed >= SETTLE or (not waiting and (at_rest or passed >= FLUSHED)):
-                return
+            if passed >= SETTLE or (not others and (at_rest or passed >= FLUSHED)):
+                return others
+            for session in others:
+                session.pause("upgrade")
             await asyncio.sleep(LOOK)
+            waiting = [session for session in others if session in node.sessions]

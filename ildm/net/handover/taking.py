@@ -55,7 +55,7 @@ class Predecessor:
                 estate.clients += [Left.of(row, pair) for row, pair in zip(message.about, pairs, strict=True)]
             elif message.word == "yours":
                 estate.since, estate.sent_away = message.about["since"], message.about["sent_away"]
-                estate.took = self.took
+                estate.took, estate.served = self.took, self.served
                 return estate
 
     def took(self) -> None:
@@ -63,6 +63,11 @@ class Predecessor:
         with suppress(ChannelError):  # then it cannot take anything back either
             self._channel.send("took")
         self._over = True
+
+    def served(self) -> None:
+        """All clients have their sessions; the process before answers the administrator."""
+        with suppress(ChannelError):
+            self._channel.send("served")
         self._channel.close()
 
     def failed(self, why: str) -> None:

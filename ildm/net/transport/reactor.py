@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ildm.net.transport.slots import Slots, Ticks
 from ildm.net.transport.sockets import AT_ONCE, BACKLOG, EXHAUSTED, FAMILIES, PAUSE
-from ildm.net.transport.stream import BROKEN, READABLE, WRITABLE, Stream, Watched
+from ildm.net.transport.stream import BROKEN, READABLE, WRITABLE, Asleep, Stream, Watched
 from ildm.net.transport.turns import READ, SHARES, TURN, Turns
 
 if TYPE_CHECKING:
@@ -172,11 +172,23 @@ class Reactor:
         stream.begin()
         return stream
 
+    def expect(self, fd: int, wake: Callable[[], None]) -> None:
+        """A connection that another process has made: ``wake`` is called when something comes by it."""
+        asleep = Asleep(self, fd, wake)
+        self.watched[fd] = asleep
+        self.watch(asleep, READABLE)
+
     def take(self, fd: int, protocol: Any, family: int) -> Stream:
-        """A connection that another process has made; its protocol knows it, and reads nothing yet."""
+        """One that is expected goes on; its protocol knows it, and reads nothing yet."""
         stream = Stream(self, fd, protocol, family)
-        stream.resume()
+        stream.resume(self.watched[fd].mask)
         return stream
+
+    def drop(self, fd: int) -> None:
+        """One that is expected, or was, cannot go on."""
+        one = self.watched.get(fd)
+        if one is not None:
+            one.abort()
 
     def close(self) -> None:
         """End all connections, and listen no more."""

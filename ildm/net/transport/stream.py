@@ -15,6 +15,8 @@ from ildm.net.transport.sockets import FAMILIES
 from ildm.net.transport.turns import LIGHT, PART, Pace
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ildm.net.transport.reactor import Reactor
 
 READABLE: Final = select.EPOLLIN
@@ -50,6 +52,31 @@ class Watched(ABC):
     @abstractmethod
     def end(self) -> None:
         """It is watched no more: give the socket back."""
+
+
+class Asleep(Watched):
+    """A connection that another process has made, until something comes by it.
+
+    Args:
+        wake: puts a :class:`Stream` in the place of this one.
+    """
+
+    def __init__(self, reactor: Reactor, fd: int, wake: Callable[[], None]) -> None:
+        super().__init__(fd)
+        self._reactor = reactor
+        self._wake = wake
+
+    def ready(self, events: int) -> None:
+        self._wake()
+
+    def abort(self) -> None:
+        if not self.gone:
+            self.gone = True
+            self._reactor.watch(self, 0)
+            self._reactor.ended(self)
+
+    def end(self) -> None:
+        os.close(self.fd)
 
 
 class Stream(Watched):
@@ -104,10 +131,18 @@ class Stream(Watched):
             self._fault(error, "connection_made")
         self._follow()
 
-    def resume(self) -> None:
-        """Go on with another process's connection; nothing is read until the protocol says so."""
+    def resume(self, mask: int) -> None:
+        """Go on with another process's connection, which is watched with a mask already.
+
+        Nothing is read until the protocol says so. Then :meth:`follow` is to be called.
+        """
         self._reading = False
+        self.mask = mask
         self._reactor.watched[self.fd] = self
+
+    def follow(self) -> None:
+        """The protocol has had its say."""
+        self._follow()
 
     @property
     def is_whole(self) -> bool:

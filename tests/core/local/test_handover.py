@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ildm.config import Address
-from ildm.core.local.handover import Restored, exported, release, unsettled
+from ildm.core.local.handover import Restored, exported, fixed, kept, release, unsettled
 from ildm.mqtt import (
     PingReq,
     PingResp,
@@ -53,12 +53,14 @@ class Pair:
         pipes: list[Any] = [session.transport, paired.transport]
         assert unsettled(session) is None
         release(session)
-        state = json.loads(json.dumps(exported(session)))
+        told = json.loads(json.dumps([fixed(session), kept(session), exported(session)]))
         self.old.node.sessions.discard(session)
+        record = self.new.node.client_comes(*told[1])
+        state = told[0] | told[2]
         restored = Restored(self.new.node.local, state, None)
         for pipe, one in zip(pipes, (restored.session, restored.broker), strict=True):
             pipe.endpoint = one
-        restored.begin(pipes[0], pipes[1])
+        restored.begin(pipes[0], pipes[1], record)
         self.world.run(0.01)
         restored.serve_broker()
         restored.serve_client()
