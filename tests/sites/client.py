@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import ssl
 import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any, Self, TypeVar
@@ -81,10 +82,16 @@ class Client(asyncio.Protocol):
     # connection -------------------------------------------------------------------------------
 
     @classmethod
-    async def open(cls, address: Address, version: Version = Version.V311, acknowledge: bool = True) -> Self:
-        """Connect by TCP alone."""
+    async def open(
+        cls,
+        address: Address,
+        version: Version = Version.V311,
+        acknowledge: bool = True,
+        tls: ssl.SSLContext | None = None,
+    ) -> Self:
+        """Connect by TCP, or TLS, alone."""
         loop = asyncio.get_running_loop()
-        _, client = await loop.create_connection(lambda: cls(version, acknowledge), *address)
+        _, client = await loop.create_connection(lambda: cls(version, acknowledge), *address, ssl=tls)
         return client
 
     @classmethod
@@ -100,9 +107,10 @@ class Client(asyncio.Protocol):
         properties: Properties | None = None,
         acknowledge: bool = True,
         accepted: bool = True,
+        tls: ssl.SSLContext | None = None,
     ) -> Self:
         """CONNECT and await CONNACK, which must accept the client unless `accepted` is False."""
-        client = await cls.open(address, version, acknowledge)
+        client = await cls.open(address, version, acknowledge, tls)
         client.send(
             Connect(
                 client_id=uuid.uuid4().hex[:20] if client_id is None else client_id,

@@ -10,15 +10,20 @@ from typing import Any
 import pytest
 
 from ildm.admin.view import AdminError
-from ildm.mqtt import Connect, Disconnect, Version, Will
+from ildm.mqtt import Connect, Disconnect, Properties, Property, Version, Will
 from ildm.testing.live.node import NodeProcess
 from ildm.testing.live.ports import free_port
+from tests.net.transport.pki import Pki
 from tests.sites.client import Client, within
 from tests.support.brokers import Fleet
 
 PUBLISHERS = 100
 MESSAGES = 60
 """Of each publisher and QoS."""
+PAIRS = 10
+"""Publishers of each of two sites."""
+AWAY = 20
+"""Clients that are sent away."""
 
 
 class Node(NodeProcess):
@@ -227,3 +232,132 @@ async def test_a_client_that_cannot_be_handed_over_is_sent_away_without_its_will
         writer.close()
     finally:
         await asyncio.to_thread(node.kill)
+
+
+async def test_tls_clients_are_sent_away_at_their_rate_and_come_back(
+    fleet: Fleet, tmp_path: Path, topic_root: str
+) -> None:
+    """Plain clients stay meanwhile. No will is sent, and what waits for a persistent session comes later."""
+    pki = Pki(tmp_path)
+    plain, secure = free_port(), free_port()
+    listeners = [
+        {"url": f"mqtt://127.0.0.1:{plain}"},
+        {"url": f"mqtts://127.0.0.1:{secure}", "tls": pki.server()},
+    ]
+    extra = {"listeners": listeners, "limits": {"drain_rate": 20}}
+    node = Node(tmp_path / "node", fleet.shared("mosquitto").address, extra=extra)
+    del node.document["listen"]
+    await asyncio.to_thread(node.start)
+
+    async def connect(index: int) -> Client:
+        version = (Version.V311, Version.V5)[index % 2]
+        properties: Properties = {Property.SESSION_EXPIRY_INTERVAL: 600} if version is Version.V5 else {}
+        return await Client.connect(
+            ("127.0.0.1", secure),
+            f"{topic_root}-t{index}",
+            version=version,
+            clean=False,
+            will=Will(topic=f"{topic_root}/will", payload=b"gone"),
+            properties=properties,
+            tls=pki.trusting(),
+        )
+
+    try:
+        watcher = await Client.connect(("127.0.0.1", plain))
+        await watcher.subscribe((f"{topic_root}/#", 1))
+        away = [await connect(index) for index in range(AWAY)]
+        for index, client in enumerate(away):
+            await client.subscribe((f"{topic_root}/{index}", 1))
+        begun = asyncio.get_running_loop().time()
+        upgrade = asyncio.create_task(node.upgrade())
+        for client in away:
+            await client.wait_closed()
+        took = asyncio.get_running_loop().time() - begun
+        assert took > (AWAY - 2 * AWAY // 10) / 20  # the first ones go at once
+        for client in away:
+            if client.version is Version.V5:
+                assert client.end is not None
+                assert client.end.reason_code == 0x8B
+        told = await upgrade
+        assert (told["clients"], told["sent_away"]) == (1, AWAY)
+        for index in range(AWAY):
+            await watcher.publish(f"{topic_root}/{index}", b"%d" % index, 1)
+        back = [await connect(index) for index in range(AWAY)]
+        for index, client in enumerate(back):
+            assert client.connack.session_present
+            assert (await client.receive()).payload == b"%d" % index
+        await watcher.publish(f"{topic_root}/end", b"end", 1)
+        assert {each.topic for each in await watcher.receive_until(b"end")} == {
+            f"{topic_root}/{index}" for index in range(AWAY)
+        }
+        counters = (await asyncio.to_thread(node.admin.status))["counters"]
+        assert (counters["clients_handed_over"], counters["clients_sent_away"]) == (1, AWAY)
+    finally:
+        await asyncio.to_thread(node.kill)
+
+
+@pytest.mark.parametrize("upgraded", [0, 1])
+async def test_messages_between_sites_cross_once_and_in_order(
+    fleet: Fleet, tmp_path: Path, topic_root: str, upgraded: int
+) -> None:
+    """Both ways over a link of two sites, QoS 1 and 2, while one of them is upgraded three times."""
+    dialed = Node(tmp_path / "a", fleet.shared("mosquitto").address, node_id="a")
+    link = {"neighbors": [dialed.link_address]}
+    dialing = Node(tmp_path / "b", fleet.shared("mosquitto", 1).address, node_id="b", link=link)
+    nodes = [dialed, dialing]
+    try:
+        for node in nodes:
+            await asyncio.to_thread(node.start)
+        await asyncio.to_thread(dialed.wait_linked, dialing)
+        versions = (Version.V311, Version.V5)
+        listeners = [
+            await Client.connect(node.address, f"{topic_root}-s{index}-{version}", version=version)
+            for index, node in enumerate(nodes)
+            for version in versions
+        ]
+        for index, listener in enumerate(listeners):
+            await listener.subscribe((f"{topic_root}/{1 - index // 2}/#", 2))
+        publishers = [
+            [await Client.connect(node.address, version=versions[number % 2]) for number in range(PAIRS)]
+            for node in nodes
+        ]
+        stop = asyncio.Event()
+
+        async def publish(site: int, number: int) -> int:
+            count = 0
+            while not stop.is_set() or count < MESSAGES:
+                for qos in (1, 2):
+                    await publishers[site][number].publish(
+                        f"{topic_root}/{site}/{number}/{qos}", b"%d" % count, qos
+                    )
+                count += 1
+            return count
+
+        traffic = [asyncio.create_task(publish(site, number)) for site in range(2) for number in range(PAIRS)]
+        for _ in range(3):
+            await asyncio.sleep(0.3)
+            assert (await nodes[upgraded].upgrade())["sent_away"] == 0
+        stop.set()
+        counts = await within(asyncio.gather(*traffic), "the end of the traffic")
+        for index, listener in enumerate(listeners):
+            site = 1 - index // 2
+            sent = {number: counts[site * PAIRS + number] for number in range(PAIRS)}
+            awaited = {
+                (f"{topic_root}/{site}/{number}/{qos}", b"%d" % at)
+                for number, count in sent.items()
+                for qos in (1, 2)
+                for at in range(count)
+            }
+            got: dict[str, list[bytes]] = {topic: [] for topic, _ in awaited}
+            while awaited or listener.waiting:
+                message = await listener.receive()
+                got[message.topic].append(message.payload)
+                awaited.discard((message.topic, message.payload))
+            for topic, payloads in got.items():
+                if topic.endswith("/1"):  # what the node has given its broker without an answer comes again
+                    payloads = list(dict.fromkeys(payloads))
+                assert payloads == [b"%d" % at for at in range(len(payloads))], topic
+            assert not listener.closed.is_set()
+    finally:
+        for node in nodes:
+            await asyncio.to_thread(node.kill)
