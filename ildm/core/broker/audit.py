@@ -227,7 +227,7 @@ class Auditor:
     def _check(self) -> None:
         """Look at contested topics that have come to rest."""
         self._checking = False
-        if not self.injector.connected:
+        if not self.injector.connected or self.injector.is_behind:
             self._contested()
             return
         quiet = self.retained.contention.take_quiet()
@@ -289,12 +289,20 @@ class Auditor:
             self.agenda.clear()
         if self._stopped or not self.agenda or not self.injector.connected:
             return
+        if self.injector.is_behind:
+            if self._waiting is None:
+                self._waiting = self.driver.call_later(SETTLE, self._look_again)
+            return
         if self.session is None:
             self.session = AuditSession(self)
             config = self.parts.config.broker
             self.driver.dial(self.parts.brokers.current, self.session, config.connect_timeout)
         else:
             self.session.go_on()
+
+    def _look_again(self) -> None:
+        self._waiting = None
+        self._look()
 
     def batch(self) -> dict[str, bool]:
         """The next topics to look at: values, or deletions, which are told by silence."""
@@ -410,7 +418,8 @@ class Auditor:
 
     def _is_on_its_way(self, topic: str) -> bool:
         """Whether the broker is about to get what it should have on a topic; if so, it is looked at later."""
-        on_its_way = self.retained.contention.is_open(topic) or self.retained.releases.awaits(topic)
+        contention, releases = self.retained.contention, self.retained.releases
+        on_its_way = contention.is_open(topic) or releases.awaits(topic) or self.injector.is_behind
         if on_its_way:
             self.retained.contention.contest(topic)
         return on_its_way

@@ -211,6 +211,12 @@ class Injector(LocalBroker):
         return total(self.senders, "queued_messages")
 
     @property
+    def is_behind(self) -> bool:
+        """Messages for the broker wait on the disk alone: the newest of any topic may be among them, and
+        would come twice if it was injected anew."""
+        return self.custody is not None and not all(each.spooled.all_in_memory for each in self.senders)
+
+    @property
     def connected(self) -> bool:
         return any(sender.open for sender in self.senders)
 
