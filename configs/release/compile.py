@@ -36,7 +36,7 @@ HOT = {
     "ildm/core": "counters frames node session timer_queue timing",
     "ildm/core/broker": "audit audit_session broker_choice broker_query delivery injection injection_session"
     " loop_guard older_sessions own_ids parts reach retained_order same_broker version_probe visibility",
-    "ildm/core/link": "chunks compression control scope session slices start_gate translation",
+    "ildm/core/link": "chunks compression control reading scope session slices start_gate translation",
     "ildm/core/local": "ack_gate acknowledgements actions admission aliases answers bans broker_session"
     " client_session client_state clients decisions handover leaving partial parts publishing record relay"
     " requests rules spool_room unanswered waits wills wire write_barrier",

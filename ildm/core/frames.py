@@ -341,31 +341,41 @@ def head_topic(data: bytes, header_end: int, identified: bool, properties: bool)
 
 
 class Tail:
-    """An incomplete frame at the end of what was received; put together without repeated copies."""
+    """What was received and is not taken yet: an incomplete frame, or what has to wait; put together without
+    repeated copies."""
 
-    __slots__ = ("_parts", "missing")
+    __slots__ = ("missing", "parts")
 
     def __init__(self) -> None:
         self.missing = 0
-        """Bytes which the frame lacks at least; 0 when there is none."""
-        self._parts: list[bytes] = []
+        """Bytes which the frame lacks at least; 0: it is there, or there is none."""
+        self.parts: list[bytes] = []
 
     def keep(self, part: bytes, missing: int) -> None:
-        self._parts = [part]
+        self.parts = [part]
         self.missing = missing
 
+    def add(self, data: bytes) -> None:
+        """More of what has to wait."""
+        self.parts.append(data)
+
+    def put_first(self, data: bytes) -> None:
+        """Have the next bytes that come, if only none, follow ``data`` and what there was."""
+        self.parts.insert(0, data)
+        self.missing = 0
+
     def join(self, data: bytes) -> bytes | None:
-        """The frame with what has come now, or None if it still is incomplete."""
-        self._parts.append(data)
+        """All with what has come now, or None if the frame still is incomplete."""
+        self.parts.append(data)
         self.missing -= len(data)
         if self.missing > 0:
             return None
-        joined = b"".join(self._parts)
+        joined = b"".join(self.parts)
         self.clear()
         return joined
 
     def clear(self) -> None:
-        self._parts = []
+        self.parts = []
         self.missing = 0
 
 

@@ -3,49 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ildm.api import Role, SessionStatus, Source, Unreachable
 from ildm.core.frames import (
-    DUP,
-    NOT_RETAINED,
-    PUBLISH,
-    PUBLISH_QOS_1,
-    PUBLISH_QOS_2,
-    QOS,
-    Run,
-    Tail,
-    id_offset,
-    know_properties,
-    packet_ids,
-    publish_run,
     without_dup,
 )
 from ildm.core.link.admitting import Admitting
 from ildm.core.link.budgets import FEATURE, window_bytes
 from ildm.core.link.certificates import Certificates, not_certified
 from ildm.core.link.compression import CompressedTransport
-from ildm.core.link.control import CONTROL, DATA
+from ildm.core.link.control import CONTROL
 from ildm.core.link.features import NONE
 from ildm.core.link.handshake import Accepted, AcceptorHandshake, DialerHandshake, Handshake, Phase
 from ildm.core.link.hello import NONCE, Hello, Refusal
-from ildm.core.link.interest import LARGEST_PACKET
 from ildm.core.link.judging import SAME_BROKER
-from ildm.core.link.slices import Slices
+from ildm.core.link.reading import Reader
 from ildm.core.link.topology import TopologyError
 from ildm.core.link.versions import PROTOCOLS
 from ildm.core.session import CLOSE_TIMEOUT, BaseSession
-from ildm.core.transfer.ack_runs import ACKNOWLEDGEMENTS, PUBACK, PUBREC, PUBREL, acknowledged_ids
-from ildm.core.transfer.batch import Batch, may_join
-from ildm.core.transfer.identity import UNKNOWN, Origin
-from ildm.core.transfer.message_ids import FROM_HEAD
+from ildm.core.transfer.batch import Batch
+from ildm.core.transfer.identity import UNKNOWN
 from ildm.mqtt import (
     Disconnect,
-    IldmError,
     LocalError,
     MqttError,
     Packet,
-    PacketTooLarge,
     PacketType,
     PingReq,
     PingResp,
@@ -62,27 +45,16 @@ from ildm.mqtt import (
     UnsubAck,
     Version,
     decode,
-    frame_bounds,
 )
 from ildm.text import reason as in_words
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from ildm.core.link.cooperation import Cooperation
     from ildm.core.link.dialer import Neighbor
-    from ildm.core.link.handshake import Terms
-    from ildm.core.link.judging import HelloJudge
     from ildm.core.link.link import NeighborLink
-    from ildm.core.link.parts import LinkParts
-    from ildm.core.link.start_gate import HeldBack
+    from ildm.core.link.ports import Owner
     from ildm.core.transfer.inbound import Inbound
     from ildm.core.transfer.sender import Sender
 
-RESERVED = ord("$")
-"""How topics begin that are no local client's (4.7.2)."""
-HELLO_LIMIT = 16384
-"""Bytes of a packet in the handshake, from somebody who has not proven anything yet."""
 BLAMES = frozenset(
     (
         ReasonCode.MALFORMED_PACKET,
@@ -98,45 +70,6 @@ UNANSWERED = 4
 """PINGREQ that a neighbour may answer before a SUBSCRIBE or UNSUBSCRIBE that it got before them."""
 BOTH_PART = 1.0
 """Seconds until a session ends that both ends have refused: neither reads the other's reason."""
-INTEREST = b"\x82\xa2"
-"""First bytes of SUBSCRIBE and UNSUBSCRIBE."""
-FILTERS = "filters"
-"""Why a session pauses while filters of a packet are left for later turns."""
-
-
-class Owner(Protocol):
-    """What sessions ask and tell; it has all links."""
-
-    @property
-    def parts(self) -> LinkParts: ...
-
-    @property
-    def cooperation(self) -> Cooperation: ...
-
-    @property
-    def terms(self) -> Terms: ...
-
-    @property
-    def judge(self) -> HelloJudge: ...
-
-    @property
-    def links(self) -> Mapping[str, NeighborLink]: ...
-
-    def session_accepted(self, session: LinkSession) -> bool: ...
-
-    def session_established(self, session: LinkSession, hello: Hello) -> None: ...
-
-    def session_closed(self, session: LinkSession, unexpected: Exception | None) -> None: ...
-
-    def session_failed(self, session: LinkSession, error: IldmError) -> None: ...
-
-    def session_lost(self, session: LinkSession, reason: str, why: Unreachable = ...) -> None: ...
-
-    def node_failed(self, session: LinkSession, error: LocalError) -> None: ...
-
-    def refused_peer(self, session: LinkSession, refusal: Refusal) -> None: ...
-
-    def same_broker_told(self, session: LinkSession, link: NeighborLink, number: str) -> None: ...
 
 
 class LinkSession(BaseSession):
@@ -144,13 +77,9 @@ class LinkSession(BaseSession):
 
     __slots__ = (
         "_agreed",
-        "_asked",
         "_certificates",
         "_coded",
-        "_held_back",
-        "_slices",
         "_spent",
-        "_tail",
         "_timer",
         "cooperation",
         "handshake",
@@ -161,6 +90,7 @@ class LinkSession(BaseSession):
         "manager",
         "neighbor",
         "parts",
+        "reader",
         "refusal",
         "sender",
     )
@@ -186,15 +116,9 @@ class LinkSession(BaseSession):
         self._certificates: Certificates | None = None
         self._coded: CompressedTransport | None = None
         """The transport, where what crosses is compressed."""
-        self._held_back: HeldBack | None = None
-        """Messages that wait as clients do after a start; None: they need not."""
         self._spent = 0
         """Bytes of the handshake that were written."""
-        self._slices: Slices | None = None
-        """Filters that were put off to a later turn, and what has come behind them."""
-        self._asked = False
-        """A turn was asked for."""
-        self._tail = Tail()
+        self.reader = Reader(self)
         self._timer: Any = None
 
     @property
@@ -284,7 +208,7 @@ class LinkSession(BaseSession):
 
     def connection_lost(self, exc: Exception | None) -> None:
         coded = self._coded
-        while self.is_open and (self._has_slices or (coded is not None and coded.waits)):
+        while self.is_open and (self.reader.has_slices or (coded is not None and coded.waits)):
             self.data_received(b"")  # what has come before is not lost
         expected = self.status is SessionStatus.TERMINATING
         if (
@@ -293,10 +217,7 @@ class LinkSession(BaseSession):
             self.sender.detach()
         super().connection_lost(exc)
         self._cancel_timer()
-        self._tail.clear()
-        self._slices = None
-        self.resume(FILTERS)
-        self._let_go()
+        self.reader.end()
         if coded is not None:
             coded.end()
             self._coded = None
@@ -395,16 +316,14 @@ class LinkSession(BaseSession):
                 coded.drop()
             return
         self.last_heard = self.driver.now()
-        self._take(data, coded)
-
-    def _take(self, data: bytes, coded: CompressedTransport | None) -> None:
         try:
             try:
-                if coded is not None and (data or not self._has_slices):
+                if coded is not None and (data or not self.reader.has_slices):
                     data = coded.plain(data)
-                self._receive(data)
+                self.reader.receive(data)
             finally:
                 self.parts.router.gathering.send()
+            self.parts.dispatch.deliver()
             if not self.writable:
                 self.check_unread()
         except (MqttError, TopologyError) as error:
@@ -416,228 +335,8 @@ class LinkSession(BaseSession):
             self.manager.node_failed(self, error)
             self.give_up("internal", str(error))
 
-    def _go_on(self) -> None:
-        """Nothing has to wait any longer after the start."""
-        held, self._held_back = self._held_back, None
-        if held is not None and held.frames and self._slices is not None:
-            self._slices.rest = b"".join(held.frames) + self._slices.rest
-        elif held is not None and held.frames:
-            tail, self._tail = self._tail, Tail()
-            self._take(b"".join(held.frames), None)
-            if self.is_open:
-                self._tail = tail
-
-    def _let_go(self) -> None:
-        """The neighbour will send again what has waited."""
-        if self._held_back is not None:
-            self._held_back = None
-            self.cooperation.start_gate.let_go(self)
-
-    def _receive(self, data: bytes) -> None:
-        slices = self._slices
-        if slices is not None:
-            if data:
-                slices.rest += data
-                return
-            if not self._take_filters(slices):
-                return
-            data = slices.rest
-        elif self._tail.missing:
-            joined = self._tail.join(data)
-            if joined is None:
-                return
-            data = joined
-        end_of_data = len(data)
-        limit = self.parts.config.packet_size
-        missing = 0
-        pos = 0
-        while pos < end_of_data and self.is_open:  # what follows the end of the session is not for it
-            header_end, end = frame_bounds(data, pos)
-            if not end:
-                missing = 1
-                break
-            if end - pos > HELLO_LIMIT and (end - pos > limit or self.link is None):
-                raise PacketTooLarge(f"packet of {end - pos} bytes on a link", clause="MQTT-3.1.2-24")
-            if data[pos] in INTEREST and end - pos > LARGEST_PACKET:
-                raise PacketTooLarge(f"{end - pos} bytes of filters on a link", clause="MQTT-3.1.2-24")
-            if end > end_of_data:
-                missing = end - end_of_data
-                break
-            first = data[pos]
-            if self._held_back is not None and self._held_back.keeps(data, pos, header_end, end):
-                pos = end
-            elif first in NOT_RETAINED and self.link is not None:
-                pos = self._publish(data, pos, header_end, end)
-            elif first in ACKNOWLEDGEMENTS and self.link is not None:
-                pos = self._acknowledged(data, pos, end, first)
-            elif first in INTEREST and self.link is not None:
-                self.parts.router.gathering.send()
-                filters = Slices(data[pos:end], header_end - pos)
-                pos = end
-                if not self._take_filters(filters):
-                    filters.rest, pos = data[pos:], end_of_data
-            else:
-                self.parts.router.gathering.send()  # what the packet brings about comes later
-                met = self.link is not None
-                self._packet(data[pos:end])
-                pos = end
-                if self._coded is not None and not met and self.link is not None:
-                    self._receive(self._coded.plain(data[pos:]))  # chunks, behind CONNACK
-                    return
-        if pos < end_of_data and self.is_open:
-            self._tail.keep(data[pos:], missing)
-        if slices is not None and not self._has_slices:
-            self.resume(FILTERS)
-        self.parts.router.gathering.send()
-        self.parts.dispatch.deliver()
-
-    def _take_filters(self, slices: Slices) -> bool:
-        """Take some of the filters of a packet; whether these were the last. If not, nothing is read until
-        they are taken."""
-        link, sender = self.link, self.sender
-        assert link is not None
-        assert sender is not None
-        answer = self.cooperation.inter_subscribed(link, slices)
-        if slices.is_taken:
-            self._slices = None
-            sender.wire.write(answer)
-            frame = slices.frame
-            self.parts.dispatch.arrived(Source.LINK, self, PacketType(frame[0] >> 4), frame)
-            return True
-        self._slices = slices
-        self.parts.counters["interest_put_off"] += 1
-        self.pause(FILTERS)
-        if not self._asked:
-            self._asked = True
-            self.driver.in_turn(self._next_filters)
-        return False
-
-    def _next_filters(self) -> None:
-        self._asked = False
-        if self._has_slices and self.is_open:
-            self.data_received(b"")
-
-    @property
-    def _has_slices(self) -> bool:
-        """Whether filters were put off: compiled code takes for None what it has set to None itself."""
-        return self._slices is not None
-
-    def _publish(self, data: bytes, pos: int, header_end: int, end: int) -> int:
-        """PUBLISH without RETAIN; returns where the next frame begins."""
-        parts = self.parts
-        link = self.link
-        assert link is not None
-        if end - header_end > 2 and data[header_end + 2] == RESERVED:
-            parts.router.gathering.send()
-            if data[pos] == PUBLISH and data.startswith(DATA, header_end, end):
-                self.cooperation.algorithm_data(link, data[header_end + len(DATA) : end], self.index)
-            elif data[pos] == PUBLISH and data.startswith(FROM_HEAD, header_end, end):
-                assert self.inbound is not None
-                self.inbound.received_ids.told(data[header_end + len(FROM_HEAD) : end])
-            else:
-                self._packet(data[pos:end])
-            return end
-        run, expires = None, False
-        if parts.dispatch.takes_link_runs:
-            run = publish_run(data, pos, header_end, end, True)
-            if run is None:
-                run, expires = self._alone(data[pos:end], end)
-        if run is None:
-            self._packet(data[pos:end])
-            return end
-        run_end, size, topic, body = run
-        inbound = None if data[pos] == PUBLISH else self.inbound
-        ids: Sequence[int] | None = None  # of what may have come before
-        if inbound is not None and data[pos] != PUBLISH_QOS_1:
-            qos_2 = data[pos] & ~DUP == PUBLISH_QOS_2
-            if qos_2 and link.rules is not None and link.rules.lowers(topic):
-                parts.router.gathering.send()
-                self._packet(data[pos:end])
-                return end
-            ids = packet_ids(data[pos + body : run_end : size], data[pos + body + 1 : run_end : size])
-            if not (data[pos] & DUP or inbound.are_unreleased(ids)):
-                ids = None
-        origin = UNKNOWN if inbound is None else inbound.received_ids.take((run_end - pos) // size)
-        if not link.state.takes:  # neither taken nor acknowledged
-            parts.counters["link_blocked_messages"] += (run_end - pos) // size
-        elif ids is None:
-            self._arrived(link, topic, data[pos:run_end], size, inbound, origin, expires)
-        else:
-            assert inbound is not None
-            self._again(link, topic, data[pos:run_end], size, ids, inbound, origin, expires)
-        return run_end
-
-    def _arrived(
-        self,
-        link: NeighborLink,
-        topic: bytes,
-        frames: bytes,
-        size: int,
-        inbound: Inbound | None,
-        origin: Origin,
-        expires: bool,
-    ) -> None:
-        """Take a run of frames; ``expires``: it is one message, with an expiry interval."""
-        if link.rules is None:
-            self.parts.router.run_arrived(link, topic, frames, size, self.index, inbound, origin, expires)
-        else:
-            edge = Admitting(self.parts, link, self.index, link.rules)
-            edge.run(topic, frames, size, inbound, origin, expires)
-
-    def _again(
-        self,
-        link: NeighborLink,
-        topic: bytes,
-        frames: bytes,
-        size: int,
-        ids: Sequence[int],
-        inbound: Inbound,
-        origin: Origin,
-        expires: bool,
-    ) -> None:
-        """Take what has not come before of a run that may have been sent before."""
-        qos, dup = (frames[0] & QOS) >> 1, frames[0] & DUP != 0
-        frames = without_dup(frames, size)
-        for first, count in inbound.new_ones(ids, qos, dup):
-            part = frames[first * size : (first + count) * size]
-            self._arrived(link, topic, part, size, inbound, origin.at(first), expires)
-
-    def _alone(self, frame: bytes, end: int) -> tuple[Run | None, bool]:
-        """A message with properties as a run that ends at ``end``, and whether it expires; None: it has to be
-        looked at."""
-        message = decode(frame, Version.V5)
-        assert isinstance(message, Publish)
-        if not may_join(message):
-            return None, False
-        expires = Property.MESSAGE_EXPIRY_INTERVAL in message.properties
-        if not expires:
-            know_properties(frame)
-        return (end, len(frame), message.topic.encode(), id_offset(frame)), expires
-
-    def _acknowledged(self, data: bytes, pos: int, end: int, first: int) -> int:
-        """PUBACK, PUBREC, PUBREL or PUBCOMP; returns where the next frame begins."""
-        if first != PUBACK:
-            self.parts.router.gathering.send()
-        ids: Sequence[int] = ()
-        if not self.parts.dispatch.looks_at_links:
-            ids, run_end = acknowledged_ids(data, pos, Version.V5, first)
-        if ids:
-            sender, inbound = self.sender, self.inbound
-            assert sender is not None
-            assert inbound is not None
-            if first == PUBACK:
-                sender.acknowledged(ids)
-            elif first == PUBREC:
-                sender.received(ids)
-            elif first == PUBREL:
-                sender.wire.write(inbound.released(ids))
-            else:
-                sender.completed(ids)
-            return run_end
-        self._packet(data[pos:end])
-        return end
-
-    def _packet(self, frame: bytes) -> None:
+    def take_packet(self, frame: bytes) -> None:
+        """A packet that the reader does not take apart itself. Raises: MqttError, as the decoder."""
         if self.link is not None and frame[0] >> 4 == PacketType.CONNECT:  # whatever version it is of
             raise ProtocolViolation("CONNECT on a link", clause="MQTT-3.1.0-2")
         packet = decode(frame, Version.V5)
@@ -700,7 +399,8 @@ class LinkSession(BaseSession):
         self.sender = link.senders[self.index]
         self.inbound = link.inbounds[self.index]
         self.inbound.connected()
-        self._held_back = self.cooperation.start_gate.hold_back(self, self.inbound, self._go_on)
+        gate, reader = self.cooperation.start_gate, self.reader
+        reader.held_back = gate.hold_back(self, self.inbound, reader.go_on)
         assert self.transport is not None
         assert self._agreed is not None
         self.sender.attach(
@@ -763,8 +463,8 @@ class LinkSession(BaseSession):
 
     def unbind(self) -> None:
         """No longer be part of a link: another session has taken the place, or the link has gone."""
-        self.link = self.sender = self.inbound = self._slices = None
-        self._let_go()
+        self.link = self.sender = self.inbound = None
+        self.reader.unbind()
 
     # established ------------------------------------------------------------------------------
 

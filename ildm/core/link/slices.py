@@ -61,15 +61,13 @@ def sliced(frame: bytes, header_end: int, most: int = FILTERS_AT_ONCE) -> list[b
 
 
 class Slices:
-    """What is left of one packet, and what its session has got behind it."""
+    """What is left of one packet."""
 
-    __slots__ = ("_codes", "_left", "_packet_id", "frame", "rest")
+    __slots__ = ("_codes", "_left", "_packet_id", "frame")
 
     def __init__(self, frame: bytes, header_end: int) -> None:
         """Raises: MalformedPacket."""
         self.frame = frame
-        self.rest = b""
-        """What has come behind the packet."""
         self._left = sliced(frame, header_end)
         self._left.reverse()
         self._codes: list[int] = []

@@ -122,7 +122,12 @@ class Gathering:
         self._holder = self._neighbor = self._inbound = None
         frames = gathered[0] if len(gathered) == 1 else b"".join(gathered)
         batch = Batch(frames, self._count, self._size, self._since)
-        if neighbor is not None:
-            self._router.arrived(neighbor, batch, self._index, inbound, self._origin, route)
-        elif route:
-            self._router.forward(route, batch, self._index, holder)
+        router = self._router
+        custody = router.custody
+        if neighbor is None:
+            if route:
+                router.forward(route, batch, self._index, holder)
+        elif inbound is not None and custody is not None:
+            router.take(custody, neighbor, batch, self._index, inbound, self._origin, route)
+        else:
+            router.arrived(neighbor, batch, self._index, inbound, self._origin, route)

@@ -184,7 +184,7 @@ class Router:
             if self.recorder is not None:
                 self.recorder.message("received", source.node_id, message)
         if inbound is not None and self.custody is not None:
-            self._take(self.custody, source, batch, index, inbound, origin, route, message)
+            self.take(self.custody, source, batch, index, inbound, origin, route, message)
             return
         receipt = None
         if inbound is not None:
@@ -211,7 +211,7 @@ class Router:
         if route:
             self.forward(route, batch, index, receipt, turn)
 
-    def _take(
+    def take(
         self,
         custody: Custody,
         source: Neighbor,
@@ -220,9 +220,10 @@ class Router:
         inbound: Inbound,
         origin: Origin,
         route: Targets | None,
-        message: Publish | None,
+        message: Publish | None = None,
     ) -> None:
-        """Take a batch of QoS 1 or 2 upon this node, and answer it once that is durable."""
+        """Take a batch of QoS 1 or 2 upon this node, and answer it once that is durable. Else as
+        :meth:`arrived`."""
         receipt, turn, count = inbound.receipt, None, batch.count
         answer, deferred = None, custody.full
         if message is None:

@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 from ildm import compiled
 from ildm.core.frames import frames_topic
-from ildm.core.link.session import LinkSession
+from ildm.core.link.reading import Reader
 from ildm.core.link.slices import Slices, sliced
 from ildm.core.local.relay import NO_ROOM, ClientRelay
 from ildm.core.local.wills import Wills
@@ -158,17 +158,17 @@ def _forgotten_filters() -> Any:
 @contextmanager
 def _forgotten_behind_filters() -> Iterator[None]:
     """What has come behind filters that were put off is forgotten."""
-    take = LinkSession._take_filters
+    take = Reader._take_filters
 
-    def forget(self: LinkSession, slices: Slices) -> bool:
+    def forget(self: Reader, slices: Slices) -> bool:
         taken = take(self, slices)
         if taken:
-            slices.rest = b""
+            self._tail.clear()
         return taken
 
     with (
         patch("ildm.core.link.slices.sliced", lambda frame, header_end: sliced(frame, header_end, 1)),
-        patch.object(LinkSession, "_take_filters", forget),
+        patch.object(Reader, "_take_filters", forget),
     ):
         yield
 
