@@ -89,7 +89,7 @@ def decoded(codec: str, pieces: list[bytes]) -> tuple[bytes, bool]:
                 plain += share
                 share = decompressor.plain(b"")
             plain += share
-            assert sum(map(len, decompressor._tail._parts)) <= LARGEST_CODED + 4
+            assert sum(map(len, decompressor._tail.parts)) <= LARGEST_CODED + 4
     except MalformedPacket:
         return plain, True
     return plain, False
