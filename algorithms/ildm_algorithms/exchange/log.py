@@ -7,7 +7,7 @@ node offers the messages again, by the numbers they had.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from math import inf
 from struct import Struct
@@ -53,7 +53,17 @@ def read_message(payload: bytes) -> tuple[Message, Publish]:
 class LogEntry:
     """A message that is kept."""
 
-    __slots__ = ("at", "expires_at", "on_disk", "payload", "topic", "unconfirmed")
+    __slots__ = (
+        "at",
+        "casts",
+        "expires_at",
+        "missed",
+        "on_disk",
+        "payload",
+        "reached",
+        "topic",
+        "unconfirmed",
+    )
 
     def __init__(
         self, at: float, topic: str, payload: bytes, expires_at: float | None, on_disk: int | None
@@ -68,10 +78,20 @@ class LogEntry:
         self.expires_at = expires_at
         self.unconfirmed = 0
         """Segments in which some may have missed it."""
+        self.casts = 0
+        """Segments it is under way to."""
+        self.reached = inf
+        """When all had acknowledged it; infinite: not yet, or it was published in an earlier incarnation."""
+        self.missed: frozenset[str] = frozenset()
+        """Nodes that had not, as far as they are known by name."""
 
     @property
     def size(self) -> int:
         return len(self.payload) + len(self.topic) + OVERHEAD
+
+    def lacks(self, node_id: str, heard: float) -> bool:
+        """Whether a node without memory may lack it, of which the last sign of life was ``heard`` then."""
+        return self.reached >= heard or node_id in self.missed
 
     def aged(self, now: float) -> bytes | None:
         """The payload with what is left of the expiry interval (MQTT-3.3.2-6); None: it has expired."""
@@ -110,6 +130,8 @@ class Log:
         """The highest number there was, in earlier incarnations as well."""
         self.owed: Callable[[float], bool] = lambda published: False
         """Whether some site is known to lack what was published at a time."""
+        self.reaches_all: Callable[[], bool] = lambda: True
+        """Whether this node sends to all others just now, or knows which it does not reach."""
         self._unwritten: dict[int, str] = {}
         """Numbers of the newest messages that are not on disk yet, and their topics. If the node is killed
         now, clients send these again, as others. No node receives them."""
@@ -141,6 +163,23 @@ class Log:
             self._unwritten_topics[topic] -= 1
             if not self._unwritten_topics[topic]:
                 del self._unwritten_topics[topic]
+
+    def done(self, number: int, missed: frozenset[str] = frozenset()) -> None:
+        """A message has reached all that it could; ``missed``: nodes that may want it and have not got it."""
+        entry = self.get(number)
+        if entry is not None and self.reaches_all():
+            entry.reached, entry.missed = self._api.now(), missed
+
+    def came_to(self, node_id: str, numbers: Iterable[int]) -> None:
+        """A node has got some that it had missed."""
+        for number in numbers:
+            entry = self.get(number)
+            if entry is not None and node_id in entry.missed:
+                entry.missed -= {node_id}
+
+    def under_way(self) -> Iterator[LogEntry]:
+        """Messages that not all have acknowledged."""
+        return (entry for shelf in self._shelves.values() for entry in shelf.values() if entry.reached == inf)
 
     def is_unwritten(self, topic: str) -> bool:
         """Whether one on a topic is still to be written."""

@@ -14,6 +14,7 @@ PUB       both                    a message of a client, with the clusters this 
 ACK       the same                all that a copy was to reach has it, or cannot be reached
 OWED      any                     there are messages that your cluster may have missed
 ASK       any                     which messages match these filters since?
+FORGOT    any                     which of them has this node not acknowledged? It has lost its state
 OFFER     any                     their numbers
 WANT      any                     those that are lacking
 LATE      any                     those messages
@@ -72,6 +73,7 @@ __all__ = [
     "Civs",
     "Digests",
     "Fetch",
+    "Forgot",
     "Held",
     "Hello",
     "HelloReport",
@@ -263,6 +265,14 @@ class Ask(NamedTuple):
     filters: tuple[Asked, ...]
 
 
+class Forgot(NamedTuple):
+    """As :class:`Ask`, of a node that does not know what it has had before."""
+
+    question: int
+    age: int
+    filters: tuple[Asked, ...]
+
+
 class Numbered(NamedTuple):
     number: int
     age: int
@@ -423,5 +433,6 @@ CODEC = Codec(
         Format(18, Held, (_list(PAYLOAD),)),
         Format(19, Trace, (U32, TOPIC, U16, _NUMBERS, _NUMBERS)),
         Format(20, Traced, (U32, PAYLOAD)),
+        Format(21, Forgot, (U32, U32, _records(Asked, CONTENT, U32))),
     ]
 )

@@ -48,6 +48,7 @@ from ildm_algorithms.octopia.messages import (
     Civs,
     Digests,
     Fetch,
+    Forgot,
     Held,
     Hello,
     Late,
@@ -111,12 +112,12 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
         )
         kept = config.absence_period + config.cast_deadline + SLACK
         self.seen = Receipts(api.now, kept, config.seen_bytes, self.count)
-        self.kept = Log(api, config.absence_period, config.kept_bytes, self.count)
-        self.offers = Offers(api, config, self.members, self.kept, self.reader.read, self.count)
-        self.kept.owed = self.offers.is_owed
+        self.log = Log(api, config.absence_period, config.kept_bytes, self.count)
+        self.offers = Offers(api, config, self.members, self.log, self.reader.read, self.count)
+        self.log.owed = self.offers.is_owed
         self.missing = Missing(api, config, self.members, self.seen, self._take_late, self.count)
         self.retained = RetainedSync(
-            api, config, self.members, self.copies, self.kept.is_unwritten, self.count
+            api, config, self.members, self.copies, self.log.is_unwritten, self.count
         )
         self.tracer = Tracer(api, self.members, self.replicas, self.loads)
         self.published = Published(api, config, self.replicas, self.count)
@@ -140,6 +141,7 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
             Civs: self.replicas.sessions.on_civs,
             Owed: self.missing.on_owed,
             Ask: self.offers.on_ask,
+            Forgot: self.offers.on_ask,
             Offer: self.missing.on_offer,
             Want: self.offers.on_want,
             Late: self.missing.on_late,
@@ -161,7 +163,7 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
         self.missing.start()
         self.retained.start()
         self.published.start()
-        self.kept.restore()
+        self.log.restore()
         self.offers.start()
 
     def on_interest_changed(self, source: Link | None, changes: Mapping[str, int | None]) -> None:
@@ -182,13 +184,13 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
         if message.qos and self.config.qos:
             expiry = message.properties.get(Property.MESSAGE_EXPIRY_INTERVAL)
             payload = Message(carried.number, 0, carried.turn, carried.frame).encode()
-            self.kept.add(carried.number, message.topic, payload, expiry, subscribed=True)
+            self.log.add(carried.number, message.topic, payload, expiry, subscribed=True)
             self.api.when_kept(partial(self._written, carried))
         else:
             self._spread(carried)
 
     def _written(self, carried: Carried) -> None:
-        self.kept.written(carried.number)
+        self.log.written(carried.number)
         self._spread(carried)
 
     def _spread(self, carried: Carried) -> None:
@@ -296,6 +298,7 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
         """A message has reached all that it could; some nodes may have missed it. ``absent``: what they want
         was not known when it was published."""
         missed |= absent
+        self.log.done(carried.number, missed)
         if missed and carried.publish.qos:
             self.count("incomplete")
             self.offers.owe(sorted(missed), carried.published)

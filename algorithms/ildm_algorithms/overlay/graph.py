@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from math import inf
 from typing import Any
 
 from ildm.api import Peer
@@ -324,6 +325,11 @@ class SkipGraph:
         """An own key is about to leave; it is still there."""
 
     # view ---------------------------------------------------------------------------------------
+
+    def last_received(self, node_id: str) -> float | None:
+        """When the last message of a node came; None: it is not known."""
+        at = self._context.peers.last_received(node_id)
+        return None if at == -inf else at
 
     def avoids(self, node_id: str) -> bool:
         """Whether a node is suspected of being gone, so that nothing is sent to it."""

@@ -11,7 +11,9 @@ from ildm_algorithms.tbps.messages import (
     Answer,
     Ask,
     Filters,
+    Heard,
     Late,
+    Lost,
     Merged,
     Missed,
     Needed,
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
     from ildm.api import NodeApi, Peer
     from ildm_algorithms.overlay.graph import Arrival
+    from ildm_algorithms.tbps.forgotten import Forgotten
     from ildm_algorithms.tbps.inbox import Inbox
     from ildm_algorithms.tbps.merges import Merges
     from ildm_algorithms.tbps.missed import Missing
@@ -75,6 +78,7 @@ class Dispatch:
         missing: Missing,
         offers: Offers,
         merges: Merges,
+        forgotten: Forgotten,
     ) -> None:
         self.node_id = node_id
         self.guard = guard
@@ -86,6 +90,7 @@ class Dispatch:
         self.missing = missing
         self.offers = offers
         self.merges = merges
+        self.forgotten = forgotten
 
     def delivered(self, arrival: Arrival) -> None:
         """A cast has reached own keys; what this node has cast itself it knows."""
@@ -130,6 +135,8 @@ class Dispatch:
             case Merged(again):
                 self.merges.announced(again)
             case Missed() as missed:
+                if missed.heard is not None:
+                    self.forgotten.hold(arrival.origin.node_id)
                 self.offers.asked(arrival.origin, missed, arrival.age)
             case Offer() as offer:
                 self.missing.offered(arrival.origin, offer)
@@ -168,5 +175,9 @@ class Dispatch:
                 self.offers.wanted(sender, want)
             case Late() as late:
                 self.missing.arrived(sender, late)
+            case Lost() as lost:
+                self.forgotten.on_lost(sender, lost)
+            case Heard() as heard:
+                self.forgotten.on_heard(sender, heard)
             case other:
                 raise IldmError(f"{type(other).__name__} is for casting")

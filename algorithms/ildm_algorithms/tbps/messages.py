@@ -17,10 +17,13 @@ STATUS   tell    answers to ASK, and the status that rides on a join acknowledge
 REPORT   tell    segment, epoch, suspended of a publisher, to the rendezvous point
 ANSWER   tell    filter, whether that is all there is, PUBLISH frames of retained messages
 MISSED   cast    filters, each with an age; up to which message nodes have offered all: who has more?
+                 A node that has lost its state adds until when its earlier life was there
 OFFER    both    numbers and ages of messages by topic: whoever lacks some may have them
 OFFERED  tell    a question, the number of the last message up to which all is offered
 WANT     tell    the offer that has come, numbers of messages that are lacking
 LATE     tell    those messages with their ages, numbers of those that are gone
+LOST     tell    the sender has lost its state: until when was its earlier life there? Or: it has all again
+HEARD    tell    the answer, as an age
 ======== ======= ========================================================================
 """
 
@@ -39,7 +42,9 @@ __all__ = [
     "Answer",
     "Ask",
     "Filters",
+    "Heard",
     "Late",
+    "Lost",
     "Merged",
     "Missed",
     "Needed",
@@ -196,9 +201,13 @@ class Missed:
     """Of the question: who has offered all says so. 0: that is not needed."""
     confirmed: Mapping[str, int] = field(default_factory=dict)
     """Nodes that have said so before, and up to which message: older ones are not missing."""
+    heard: int | None = None
+    """Of a node that has lost its state: milliseconds since its earlier life was there. It wants what was not
+    acknowledged by all then."""
 
     def encode(self) -> bytes:
-        parts = [b"X", _U32.pack(self.number), _U32.pack(len(self.confirmed))]
+        parts = [b"X"] if self.heard is None else [b"Y", _U32.pack(self.heard)]
+        parts += (_U32.pack(self.number), _U32.pack(len(self.confirmed)))
         for origin, number in self.confirmed.items():
             parts += _put(origin.encode()), _U64.pack(number)
         parts += (_U32.pack(age) + _put(name.encode()) for name, age in self.filters)
@@ -260,6 +269,27 @@ class Late:
         return head + gone + b"".join(_U32.pack(age) + _put(message) for age, message in self.messages)
 
 
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The sender has lost its state, and asks until when its earlier life was there."""
+
+    over: bool = False
+    """It has fetched all it lacked."""
+
+    def encode(self) -> bytes:
+        return b"BE" if self.over else b"B"
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """Milliseconds since an earlier life of the receiver was there."""
+
+    age: int
+
+    def encode(self) -> bytes:
+        return b"P" + _U32.pack(self.age)
+
+
 Payload = (
     Message
     | Signal
@@ -278,6 +308,8 @@ Payload = (
     | Offered
     | Want
     | Late
+    | Lost
+    | Heard
 )
 
 
@@ -374,14 +406,14 @@ def _answer(data: bytes) -> Answer:
     return Answer(topic_filter.decode(), _COMPLETE_OF[data[1:2]], frames)
 
 
-def _missed(data: bytes) -> Missed:
+def _missed(data: bytes, start: int = 1, heard: int | None = None) -> Missed:
     confirmed = {}
-    at = 9
-    for _ in range(_U32.unpack_from(data, 5)[0]):
+    at = start + 8
+    for _ in range(_U32.unpack_from(data, start + 4)[0]):
         origin, at = _take(data, at)
         confirmed[origin.decode()] = _U64.unpack_from(data, at)[0]
         at += _U64.size
-    return Missed(_aged_filters(data, at), _U32.unpack_from(data, 1)[0], confirmed)
+    return Missed(_aged_filters(data, at), _U32.unpack_from(data, start)[0], confirmed, heard)
 
 
 def _aged_filters(data: bytes, at: int) -> list[tuple[str, int]]:
@@ -445,6 +477,12 @@ def _offered_all(data: bytes) -> Offered:
     return Offered(_U32.unpack_from(data, 1)[0], _U64.unpack_from(data, 5)[0])
 
 
+def _lost(data: bytes) -> Lost:
+    if data not in (b"B", b"BE"):
+        raise MessageError("no word of a node without state")
+    return Lost(over=len(data) > 1)
+
+
 def _want(data: bytes) -> Want:
     offer, *numbers = _numbers(data[1:])
     return Want(offer, numbers)
@@ -465,9 +503,12 @@ _READERS: Mapping[bytes, Callable[[bytes], Payload]] = {
     b"A": _answer,
     b"L": lambda data: Missed(_aged_filters(data, 1)),  # before nodes confirmed what they had offered
     b"X": _missed,
+    b"Y": lambda data: _missed(data, 5, _U32.unpack_from(data, 1)[0]),
     b"O": lambda data: Offer(_U64.unpack_from(data, 1)[0], list(_offered(data))),
     b"U": _offered_all,
     b"W": _want,
     b"F": _late,
+    b"B": _lost,
+    b"P": lambda data: Heard(_U32.unpack_from(data, 1)[0]),
 }
 """What reads a payload, by its kind."""

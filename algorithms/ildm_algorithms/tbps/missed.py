@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import partial
 from math import inf
 from struct import Struct
 from typing import TYPE_CHECKING
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from ildm_algorithms.exchange.receipts import Receipts
     from ildm_algorithms.overlay.graph import CastResult, SkipGraph
     from ildm_algorithms.tbps.config import TbpsConfig
+    from ildm_algorithms.tbps.forgotten import Forgotten
     from ildm_algorithms.tbps.keys.segments import Segments
 
 __all__ = ["Missing"]
@@ -118,6 +120,7 @@ class Missing:
         segments: Segments,
         receipts: Receipts,
         presence: Presence,
+        forgotten: Forgotten,
         config: TbpsConfig,
         is_alone: Callable[[], bool],
         merging: Callable[[], bool],
@@ -135,6 +138,10 @@ class Missing:
         self.merging = merging
         """Whether graphs are about to become one, or have and :meth:`merged` is still to come."""
         self.presence = presence
+        self.forgotten = forgotten
+        forgotten.news = partial(self._ask_for_all, SETTLE)
+        self._recovering = False
+        """What was forgotten is still to be fetched."""
         self.confirmed = Confirmed(api, config.remembered_origins, count)
         self._number = 0
         """Of the last question that is to be confirmed."""
@@ -166,6 +173,7 @@ class Missing:
         self._refused = False
         """Offers had no room: what they offered is asked for when there is."""
         self._restored: float | None = None
+        self._began = 0.0
         self._beats = config.overlay.ping_timeout
         """Seconds between two looks at the clock."""
         self.among_before = -inf
@@ -179,6 +187,7 @@ class Missing:
 
     def start(self) -> None:
         """Filters that come before any time has passed are those of sessions which outlived a restart."""
+        self._began = self.api.now()
         self._restored = self._absent_since()
         self.presence.load()
         self.confirmed.load()
@@ -242,6 +251,12 @@ class Missing:
         if self._restored is None:
             return now, now
         since = self.presence.subscribed_since(topic_filter)
+        if since is None and STAMP not in self.api.state:
+            if not self._recovering:
+                self._recovering = True
+                self.forgotten.begin()
+            since = now - self.config.absence_period
+            return since, since
         return (self._restored if since is None else since), self._restored
 
     def subscribed(self, topic_filter: str, interest: tuple[float, float] | None = None) -> None:
@@ -251,10 +266,16 @@ class Missing:
         if topic_filter not in self._since:
             self._since[topic_filter] = since
             self.confirmed.leave()
-            self.presence.subscribed(topic_filter, since)
+            if since >= self.forgotten.began:
+                self.presence.subscribed(topic_filter, since)
             if since < absent:
                 self._absent[topic_filter] = absent
                 self._asked.add(topic_filter)
+
+    @property
+    def is_new(self) -> bool:
+        """This incarnation may not have found its graph yet."""
+        return self.api.now() < self._began + RETURN
 
     @property
     def restores(self) -> bool:
@@ -317,11 +338,23 @@ class Missing:
             self._last_look = now
             self.confirmed.save()
             self.presence.look(self._settled)
+        if self._recovering and self._settled:
+            self._recovered()
         self._given = self.api.injections.given
+
+    def _recovered(self) -> None:
+        """Nothing is missing. If all publishers were asked, that holds for what was forgotten, too."""
+        began = self.forgotten.began
+        older = {name for name, since in self._since.items() if since < began}
+        if older <= self._asked:
+            self._recovering = False
+            self.forgotten.recovered()
+            for name in older:
+                self.presence.subscribed(name, began)
 
     def _stamp(self) -> None:
         """Remember that this node is here, for its next incarnation."""
-        if self._since and not self.is_alone() and self._broker_keeps_up:
+        if self._since and not (self.is_alone() or self._recovering) and self._broker_keeps_up:
             self._last_stamp = self.api.now()
             self.api.state[STAMP] = _TIME.pack(self.api.wall())
 
@@ -417,7 +450,7 @@ class Missing:
         # what is offered that is too old is not fetched
         ages = [(name, milliseconds(now - since + ON_THE_WAY)) for name, since in asked.items()]
         known = self.confirmed.numbers if self._asked.issuperset(asked) else {}
-        payload = Missed(ages, number, known).encode()
+        payload = Missed(ages, number, known, self.forgotten.age).encode()
         only = next(iter(asked))
         # who has not published for longer than that keeps messages, but has no key for their topics any more
         keyed = now - asked[only] <= self.config.publisher_idle
@@ -477,6 +510,10 @@ class Missing:
             since = self._subscribed_since(topic)
             if since is None:
                 continue
+            if (
+                not offer.number
+            ):  # for all: only answers leave out what was acknowledged before it was forgotten
+                since = max(since, self.forgotten.began)
             for number, age in messages:
                 if now - age / 1000 < since or (sender.node_id, number) in self.receipts:
                     continue

@@ -114,6 +114,8 @@ class Offers:
         count: Callable[..., None],
     ) -> None:
         self.api = api
+        self.there_until: Callable[[str, float], float] = lambda node_id, told: told
+        """Until when a node was there that has lost its state; with what it says itself."""
         self.graph = graph
         self.kept = kept
         self.config = config
@@ -146,7 +148,7 @@ class Offers:
 
     def _answer(self, asker: Peer, question: _Question, above: int) -> None:
         """Offer what a question asks for, above a number."""
-        matching = self._matching(question.missed, question.asked_at, above)
+        matching = self._matching(asker, question, above)
         if not matching:
             self._offered_all(asker, question)
             return
@@ -168,8 +170,9 @@ class Offers:
         if question.missed.number and question.newest > 0:
             self.graph.tell(asker, Offered(question.missed.number, question.newest).encode())
 
-    def _matching(self, missed: Missed, asked_at: float, above: int) -> list[int]:
+    def _matching(self, asker: Peer, question: _Question, above: int) -> list[int]:
         """Numbers of messages that a site may have missed, also of those that are gone, the newest first."""
+        missed, asked_at, _ = question
         oldest = [asked_at - most / 1000 for _, most in missed.filters]
         table: FilterTable[int] = FilterTable()
         for index, (topic_filter, _) in enumerate(missed.filters):
@@ -191,6 +194,12 @@ class Offers:
             for number, at, topic in self.kept.all_since(first, recent, max(confirmed, above))
             if number > above and at >= since.get(topic, inf)
         ]
+        if missed.heard is not None:
+            heard = self.there_until(asker.node_id, asked_at - missed.heard / 1000)
+            entries = ((number, self.kept.get(number)) for number in numbers)
+            numbers = [
+                number for number, entry in entries if entry is not None and entry.lacks(asker.node_id, heard)
+            ]
         return sorted(numbers, reverse=True)
 
     def _room(self, asker: Peer) -> int:
@@ -425,5 +434,7 @@ class Offers:
         entry = self.kept.get(number)
         if entry is not None:
             entry.unconfirmed -= 1
+            if not (entry.unconfirmed or entry.casts) and entry.reached == inf:
+                self.kept.done(number)  # not before: those that had it then have it, whoever gets it now
         if not unconfirmed.numbers:
             self._unconfirmed.pop(unconfirmed.segment.code, None)

@@ -17,6 +17,7 @@ from ildm_algorithms.overlay.graph import SkipGraph
 from ildm_algorithms.tbps.config import TbpsConfig
 from ildm_algorithms.tbps.describe import Tracer, describe
 from ildm_algorithms.tbps.dispatch import Dispatch, Guard
+from ildm_algorithms.tbps.forgotten import Forgotten
 from ildm_algorithms.tbps.inbox import Inbox
 from ildm_algorithms.tbps.interest import Interest
 from ildm_algorithms.tbps.keys.encoding import Role, default_key
@@ -76,9 +77,12 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
         guard = Guard(api)
         self.graph = graph = self.make_graph()
         self.segments = segments = Segments(graph, api, config, count)
-        log = Log(api, config.absence_period, config.kept_bytes, count)
+        self.log = log = Log(api, config.absence_period, config.kept_bytes, count)
         log.restore()
+        log.reaches_all = events.reaches_all
+        self.forgotten = forgotten = Forgotten(api, graph, config.overlay.patience, count)
         offers = Offers(api, graph, log, config, count)
+        offers.there_until = forgotten.there_until
         surveys = Surveys(
             api,
             graph,
@@ -139,6 +143,7 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
             self.segments,
             receipts,
             presence,
+            self.forgotten,
             config,
             events.is_alone,
             events.merging,
@@ -168,6 +173,7 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
             missing=missing,
             offers=offers,
             merges=self.merges,
+            forgotten=self.forgotten,
         )
 
     # hooks of the node ------------------------------------------------------------------------
@@ -228,11 +234,13 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
     def on_link_up(self, link: Link) -> None:
         """Join the overlay of a neighbour that the configuration names. Look now and then whether both are
         still in one, because a partition of the network may have torn the overlay apart."""
+        self.forgotten.link_up(link)
         if link.introducer and link not in self._introducers:
             self._introducers.add(link)
             self._probe(link)
 
     def on_link_down(self, link: Link) -> None:
+        self.forgotten.link_down(link)
         self._introducers.discard(link)
 
     def _probe(self, link: Link) -> None:
@@ -353,6 +361,11 @@ class _Events:
 
     def is_alone(self) -> bool:
         return self._plugin.graph.alone
+
+    def reaches_all(self) -> bool:
+        """A graph that is about to be one with another, or has just begun, is not that of all."""
+        plugin = self._plugin
+        return not (plugin.graph.alone or plugin.merges.pending or plugin.missing.is_new)
 
     def merging(self) -> bool:
         return self._plugin.merges.pending

@@ -116,6 +116,8 @@ class Evidence:
         self.forgotten: set[tuple[str, str, int]] = set()
         self.gone: set[tuple[str, int]] = set()
         """What a node was still to give somebody when its state directory went."""
+        self.under_way: set[tuple[str, int]] = set()
+        """Messages of an overlay that not all had acknowledged when a node lost its state directory."""
         self.mistaken: set[tuple[str, str, int]] = set()
         """What a session had to take for another, by the identifier a killed broker has used again."""
         self.tree: list[float] = []
@@ -181,8 +183,9 @@ class Evidence:
 
     def _receive(self, event: Event) -> None:
         key = event.session, event.publisher, event.seq
-        if event.phase == "fail" and event.process.startswith("node/"):
-            self.gone.add((event.publisher, event.seq))
+        if event.process.startswith("node/"):
+            told = self.gone if event.phase == "fail" else self.under_way
+            told.add((event.publisher, event.seq))
             return
         if event.phase == "fail":
             self.forgotten.add((event.site, event.publisher, event.seq))

@@ -194,6 +194,7 @@ class Disk(Excuse):
 class State(Excuse):
     """A node lost its state directory while it was still to give somebody the message, or to send the will.
     For twice: it gives its broker a retained message again, or takes QoS 2 again that its client repeats.
+    With an overlay also: not all sites had acknowledged the message.
     """
 
     @staticmethod
@@ -208,7 +209,8 @@ class State(Excuse):
 def _is_taken_again(message: Message, case: Case, evidence: Evidence) -> bool:
     """Whether a node has forgotten it that knew it."""
     for t, process in evidence.emptied:
-        if message.retain and process == f"node/{case.site}" and case.published <= t <= case.t:
+        unsure = message.retain or (message.publisher, message.seq) in evidence.under_way
+        if unsure and process == f"node/{case.site}" and case.published <= t <= case.t:
             return True
         repeated = any(again >= t and site == message.site for again, site in message.resent)
         if process == f"node/{message.site}" and case.published <= t and repeated:

@@ -23,7 +23,8 @@ What the rows of each ``op`` mean (columns not named are empty):
     those of the packet, ``incarnation`` the life of the broker of ``site``.
     info: it was not, as its identifier (QoS 2) was not released, though DUP says that it is sent first.
     fail, of ``broker/x``: it had acknowledged the message ``seq`` of ``publisher``, and has lost it in a
-    crash; of ``node/x``: it was still to give it to somebody, and has lost its state directory.
+    crash; of ``node/x``: it was still to give it to somebody, and has lost its state directory. info, of
+    ``node/x``: not all sites of an overlay had acknowledged its message when a node lost that directory.
 ``connect``  ok: CONNACK of success; ``session`` is the one it has from here on. ``value`` is what was
     asked: ``resume`` the session there was, to be kept after the connection, ``new`` one, to be kept
     likewise, or a ``clean`` one, which ends with the connection. info: the connection of ``session`` has

@@ -134,6 +134,9 @@ class PerfectGraph:
     def unreachable(self, node_id: str) -> None:
         pass
 
+    def last_received(self, node_id: str) -> float | None:
+        return None
+
     def insert(self, key: bytes) -> None:
         self.line.world.kernel.post(DELAY, self.line.enter, self, key)
 

@@ -16,7 +16,7 @@ from ildm_algorithms.tbps.messages import Answer, Merged, Query, Want
 from tests.algorithms.fake_api import FakeApi
 
 OTHER = Peer("n1", "n1:1")
-PARTS = ("inbox", "outbox", "suspension", "retained", "missing", "offers", "merges")
+PARTS = ("inbox", "outbox", "suspension", "retained", "missing", "offers", "merges", "forgotten")
 
 
 def dispatch() -> tuple[FakeApi, Dispatch, Any]:

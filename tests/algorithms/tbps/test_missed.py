@@ -19,6 +19,7 @@ from ildm_algorithms.exchange.repeated import repeated
 from ildm_algorithms.overlay.casts.casting import CastResult
 from ildm_algorithms.overlay.keys import Range
 from ildm_algorithms.sg_tbps import SgTbps
+from ildm_algorithms.tbps.forgotten import Forgotten
 from ildm_algorithms.tbps.keys.encoding import segment_of_filter
 from ildm_algorithms.tbps.keys.segments import Segments
 from ildm_algorithms.tbps.messages import Late, Missed, Offer, Want, decode_payload
@@ -897,7 +898,17 @@ def receiver(**options: Any) -> tuple[Any, Any, Missing, list[int]]:
         got.append(message.number)
 
     missing = Missing(
-        api, graph, segments, seen, presence, config, lambda: False, lambda: False, take, api.count
+        api,
+        graph,
+        segments,
+        seen,
+        presence,
+        Forgotten(api, graph, config.overlay.patience, api.count),
+        config,
+        lambda: False,
+        lambda: False,
+        take,
+        api.count,
     )
     missing.subscribed("t")
     segments.subscribe(segment_of_filter("t"), "t")

@@ -14,6 +14,7 @@ SCHEDULES = 256
 SHOWN = {
     "acknowledged-before-written": 17,
     "acknowledged-while-blocked": 4,
+    "fetched-again": 10,
     "forgotten-backlog": 32,
     "forgotten-by-a-rate": 16,
     "forgotten-filters": 6,
@@ -35,7 +36,7 @@ drawn in another way it is one of many: `python -m tests.bench.chaos.planting` t
 def failure_with(name: str, seed: int | None = None) -> Failure | None:
     """The first schedule in which something does not hold that the bug breaks; ``seed``: tried before all."""
     plant = PLANTS[name]
-    given = {"algorithm": "sf", "fault": plant.fault, "scale": plant.scale, "plant": name}
+    given = {"algorithm": plant.algorithm, "fault": plant.fault, "scale": plant.scale, "plant": name}
     first = () if seed is None else batches(1, seed, **given)
     for batch in chain(first, batches(SCHEDULES, 0, **given)):
         for failure in carry_out_all(batch).failures:

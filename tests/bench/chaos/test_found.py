@@ -45,6 +45,11 @@ def test_what_has_failed_holds(path: Path) -> None:
         ("atm_tbps", "none", "process", 4),
         ("stla", "none", "process", 4),
         ("octopia", "none", "process", 8),
+        ("sf", "lose-state", "process", 16),
+        ("sg_tbps", "lose-state", "process", 8),
+        ("atm_tbps", "lose-state", "process", 4),
+        ("stla", "lose-state", "process", 4),
+        ("octopia", "lose-state", "process", 16),
     ],
 )
 def test_schedules_hold(algorithm: str, fault: str, mode: str, runs: int) -> None:

@@ -184,6 +184,19 @@ def test_only_what_a_node_alone_had_goes_with_its_state(rows: Rows, cause: str) 
     assert found(told)["lost", cause] == 1
 
 
+UNDER_WAY = Event(2.5, "node/a", "receive", "info", "a", publisher="p", seq=0)
+
+
+@pytest.mark.parametrize(
+    ("rows", "target", "cause"),
+    [([], "node/b", "ours"), ([UNDER_WAY], "node/b", "state"), ([UNDER_WAY], "node/a", "ours")],
+)
+def test_twice_as_not_all_sites_had_acknowledged_it(rows: Rows, target: str, cause: str) -> None:
+    lost = fault(2.5, 3.0, "lose-state", target)
+    told: Rows = [*BASE, published(2.0, qos=2), got(2.1, qos=2), lost, *rows, got(5.0, qos=2)]
+    assert found(told) == {("twice", cause): 1}
+
+
 @pytest.mark.parametrize(
     ("retain", "again", "target", "cause"),
     [

@@ -21,7 +21,8 @@ from ildm.core.link.versions import PROTOCOLS
 from ildm.core.link.weights import Weights
 from ildm.testing.virtual.recount import parts_of, recount
 from ildm_bench.chaos.cli import app
-from ildm_bench.chaos.evidence import UNCERTAIN
+from ildm_bench.chaos.drawing import forgetful
+from ildm_bench.chaos.evidence import BY_TOPIC, UNCERTAIN
 from ildm_bench.chaos.excuses import OURS
 from ildm_bench.chaos.history import History
 from ildm_bench.chaos.schedule import LINK_FAULTS, Client, Fault, Operation, Schedule, Setting, Variant
@@ -185,6 +186,24 @@ def test_a_node_without_state_takes_nothing_before_it_has_met_its_neighbours(
     result, _ = carry_out(replace(schedule, clients=clients))
     assert result.failed is fails
     assert {finding.invariant for finding in result.failures} <= {"lost", "unadmitted"}
+
+
+@pytest.mark.parametrize("algorithm", sorted(BY_TOPIC))
+@pytest.mark.parametrize("site", ["a", "b"])
+def test_a_node_of_an_overlay_without_state_fetches_what_it_had_not_acknowledged(
+    algorithm: str, site: str
+) -> None:
+    """And nothing that it had; ``a`` is the way in of all others."""
+    links = ("b", "a"), ("c", "a")
+    setting = forgetful(replace(FORGETFUL, algorithm=algorithm, links=links))
+    schedule = published(90, Fault(11.05, "lose-state", (f"node/{site}",), 1.0), setting=setting)
+    clients = Client("s", site, clean=False), Client("p", "c", clean=False)
+    result, history = carry_out(replace(schedule, clients=clients))
+    assert not result.trouble
+    assert {finding.invariant for finding in result.verdict.findings} <= {"order"}
+    got = Counter(event.seq for event in history.events if event.op == "receive" and event.process == "s")
+    assert set(range(60, 90)) <= got.keys()
+    assert max(got.values()) == 1
 
 
 OLD = Variant(PROTOCOLS.low)

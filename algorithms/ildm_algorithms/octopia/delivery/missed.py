@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from ildm_algorithms.exchange.messages import Message, milliseconds
 from ildm_algorithms.octopia.content.content import ContentFilter
-from ildm_algorithms.octopia.messages import Ask, Asked, Late, Offer, Owed, Want
+from ildm_algorithms.octopia.messages import Ask, Asked, Forgot, Late, Offer, Owed, Want
 
 if TYPE_CHECKING:
     from ildm.api import NodeApi, Timer
@@ -67,6 +67,7 @@ class _Question:
     __slots__ = (
         "attempts",
         "failures",
+        "forgot",
         "lacking",
         "last",
         "node_id",
@@ -76,9 +77,11 @@ class _Question:
         "timer",
     )
 
-    def __init__(self, node_id: str, since: float) -> None:
+    def __init__(self, node_id: str, since: float, forgot: bool) -> None:
         self.node_id = node_id
         self.since = since
+        self.forgot = forgot
+        """It is about messages of before this node has lost its state."""
         self.failures = 0
         self.attempts = 0
         self.number = 0
@@ -125,6 +128,9 @@ class Missing:
         self._restored: float | None = None
         self._known: dict[bytes, float] = {}
         """Filters by name that an earlier incarnation subscribed to, and since which Unix time."""
+        self._began = -inf
+        """When this incarnation began, if clients have sessions of before it and no state tells of them. What
+        was published earlier is taken if the publisher's node knows that it was not acknowledged here."""
 
     def start(self) -> None:
         """Filters that come before any time has passed are those of sessions which outlived a restart."""
@@ -195,7 +201,7 @@ class Missing:
         age = period if wall is None else self.api.wall() - wall
         since = now - (age if age >= 0 else period)  # below: the clock was set back
         if PRESENT not in self.api.state:
-            since = now
+            self._began, since = now, now - period
         self._subscribed.setdefault(content, since)
 
     def unsubscribed(self, content: ContentFilter) -> None:
@@ -246,7 +252,8 @@ class Missing:
             if node_id in self._open:
                 self._queue.append(node_id)
                 continue
-            self._begin(_Question(node_id, self._waiting.pop(node_id)))
+            since = self._waiting.pop(node_id)
+            self._begin(_Question(node_id, since, since <= self._began))
 
     def _begin(self, question: _Question) -> None:
         self._number = (self._number + 1) & 0xFFFF_FFFF
@@ -274,7 +281,10 @@ class Missing:
         if not question.page:
             self.count("questions")
             age = milliseconds(self.api.now() - question.since)
-            self.members.send(node_id, Ask(number, age, self._filters(question.since)))
+            if question.forgot:
+                self.members.send(node_id, Forgot(number, age, self._filters(-inf)))
+            else:
+                self.members.send(node_id, Ask(number, age, self._filters(question.since)))
         elif question.lacking:
             self.count("wants")
             self.members.send(node_id, Want(number, 0, tuple(sorted(question.lacking)[:FETCH])))
@@ -326,7 +336,9 @@ class Missing:
             return
         question.page, question.last, question.attempts = offer.page, offer.last, 0
         room = self.config.offered_messages - sum(len(each.lacking) for each in self._open.values())
-        earliest = max(question.since - LOOKBACK, min(self._subscribed.values(), default=inf))
+        earliest = min(self._subscribed.values(), default=inf)
+        if not question.forgot:
+            earliest = max(earliest, question.since - LOOKBACK, self._began)
         fresh = [
             one.number
             for one in offer.messages

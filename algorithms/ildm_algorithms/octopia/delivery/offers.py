@@ -17,7 +17,17 @@ from ildm.api import SendResult
 from ildm.mqtt import FilterTable, Publish, Version, decode
 from ildm_algorithms.exchange.messages import Message, milliseconds
 from ildm_algorithms.octopia.content.index import ContentIndex
-from ildm_algorithms.octopia.messages import Ask, Late, LateOne, Numbered, Offer, OverlayError, Owed, Want
+from ildm_algorithms.octopia.messages import (
+    Ask,
+    Forgot,
+    Late,
+    LateOne,
+    Numbered,
+    Offer,
+    OverlayError,
+    Owed,
+    Want,
+)
 
 if TYPE_CHECKING:
     from ildm.api import NodeApi
@@ -55,7 +65,7 @@ EARLIER = 1.0
 
 
 class _Asker:
-    __slots__ = ("begun", "filters", "numbers", "oldest", "page", "rest", "since", "topics", "used")
+    __slots__ = ("begun", "filters", "forgot", "numbers", "oldest", "page", "rest", "since", "topics", "used")
 
     def __init__(
         self, numbers: array[int], filters: ContentIndex[int], oldest: list[float], since: float, now: float
@@ -67,6 +77,8 @@ class _Asker:
         """When what each filter may match was published at the earliest."""
         self.since = since
         self.begun = self.used = now
+        self.forgot: str | None = None
+        """A node that has lost its state: it gets only what it has not acknowledged."""
         self.page: tuple[int, Offer] | None = None
         self.rest: float | None = None
         """When the first message was published for which there was no room; None: there was for all."""
@@ -116,7 +128,7 @@ class Offers:
 
     # who asks -----------------------------------------------------------------------------------
 
-    def on_ask(self, sender: str, ask: Ask) -> None:
+    def on_ask(self, sender: str, ask: Ask | Forgot) -> None:
         """A node wants what its filters match, as far as it is not too old."""
         if len(ask.filters) > FILTERS:
             raise OverlayError(f"a question with {len(ask.filters)} filters")
@@ -136,6 +148,7 @@ class Offers:
                 return
             numbers = array("Q", (number for number, _ in found[-room:]))
             asker = self._askers[key] = _Asker(numbers, filters, oldest, now - ask.age / 1000, now)
+            asker.forgot = sender if isinstance(ask, Forgot) else None
             for index, asked in enumerate(ask.filters):
                 filters.add(asked.content, index)
                 asker.topics.add(asked.content.topic_filter, index)
@@ -150,7 +163,11 @@ class Offers:
             self._send_late(sender, want)
         elif asker is None:
             return
-        elif asker.page is not None and asker.page[1].last and want.page > asker.page[0]:
+        if asker is not None and asker.page is not None and want.page > asker.page[0]:
+            self.kept.came_to(sender, (one.number for one in asker.page[1].messages))
+        if want.numbers or asker is None:
+            return
+        if asker.page is not None and asker.page[1].last and want.page > asker.page[0]:
             self._settled(sender, asker)
             del self._askers[sender, want.question]
         else:
@@ -189,6 +206,8 @@ class Offers:
             number = asker.numbers.pop()
             looked += 1
             entry = self.kept.get(number)
+            if asker.forgot is not None and (entry is None or not entry.lacks(asker.forgot, now)):
+                continue
             if entry is not None and self._matches(asker, entry, now):
                 found.append(Numbered(number, milliseconds(now - entry.at)))
             elif entry is None and (gone := self.kept.gone(number)) is not None:

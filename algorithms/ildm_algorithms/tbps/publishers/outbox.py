@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING
 
 from ildm.mqtt import Property, Publish, Version
@@ -248,6 +249,8 @@ class Outbox:
                 self.spreading.send(member, target, payload, False, turn, None)
         if asleep:
             self.count("suspended_publishes", asleep)
+        if asleep == len(segments) and carried is not None:
+            self.log.done(carried.number)
         if telling:
             self._tell_holders(message)
         if aggregate is not None and aggregate.knows(segments[0].code):
@@ -303,8 +306,16 @@ class Outbox:
         """To all in a segment, reliably."""
         aggregate = route.aggregate
         moment = 0 if aggregate is None else aggregate.moment
+        entry = self.log.get(number)
+        if entry is not None:
+            entry.casts += 1
+            entry.reached = inf
 
         def done(result: CastResult) -> None:
+            if entry is not None:
+                entry.casts -= 1
+                if result.complete and result.keys and not (entry.casts or entry.unconfirmed):
+                    self.log.done(number)
             if not result.complete:
                 self.count("casts_incomplete")
                 if number in self.log:

@@ -148,15 +148,17 @@ class Nemesis:
             elif fault.kind == "flip":
                 site.flip(fault.value)
             elif fault.kind == "lose-state":
-                self._gone(site, b"".join(site.lose_state()))
+                for other in self.sites.values():
+                    self._named(other, "info", b"".join(other.under_way()))
+                self._named(site, "fail", b"".join(site.lose_state()))
 
-    def _gone(self, site: Site, frames: bytes) -> None:
-        """Say which messages of the run were in what a node has lost."""
+    def _named(self, site: Site, phase: str, frames: bytes) -> None:
+        """Say which messages of the run a node has lost (fail), or had under way when one lost its state."""
         run = self.recorder.history.run.encode()
         found = re.findall(rb"%s/([a-z]\w*)/(\d+)/" % re.escape(run), frames)
         for publisher, seq in dict.fromkeys(found):
             columns: dict[str, Any] = {"publisher": publisher.decode(), "seq": int(seq)}
-            self.recorder.note(f"node/{site.name}", "receive", "fail", site=site.name, **columns)
+            self.recorder.note(f"node/{site.name}", "receive", phase, site=site.name, **columns)
 
     def _kill_node(self, site: Site, *, power: bool = False) -> None:
         self.readings.take(site)

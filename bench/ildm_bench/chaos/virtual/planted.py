@@ -24,6 +24,7 @@ from ildm.state.spool import FileSpool
 from ildm.state.spool.consumers import FileConsumer
 from ildm.state.spool.records import Kind
 from ildm.state.spool.rewriting import Rewriting
+from ildm_algorithms.exchange.log import LogEntry
 from ildm_bench.chaos.drawing import Scale
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class Plant(NamedTuple):
     fault: str = "mixed"
     """What is to befall the nodes for it to show."""
     scale: Scale | None = None
+    algorithm: str = "sf"
 
 
 def _acknowledged_before_written() -> Any:
@@ -238,6 +240,16 @@ def _forgotten_backlog() -> Any:
     return patch.object(Backlog, "set_back", forget)
 
 
+def _forgotten_for_good() -> Any:
+    """A node without state is offered nothing of what it had not acknowledged."""
+    return patch.object(LogEntry, "lacks", lambda self, node_id, heard: False)
+
+
+def _fetched_again() -> Any:
+    """A node without state is offered all again."""
+    return patch.object(LogEntry, "lacks", lambda self, node_id, heard: True)
+
+
 PLANTS = {
     "acknowledged-before-written": Plant(_acknowledged_before_written, frozenset({"lost"}), "kill-all"),
     "reused-sequence": Plant(_reused_sequence, frozenset({"lost"}), "kill-all"),
@@ -258,6 +270,8 @@ PLANTS = {
     "never-told-of-tokens": Plant(_never_told_of_tokens, frozenset({"lost", "raised"}), "kill-all", BUSY),
     "forgotten-backlog": Plant(_forgotten_backlog, frozenset({"lost"}), "cut", BUSY),
     "forgotten-wills": Plant(_forgotten_wills, frozenset({"lost"})),
+    "forgotten-for-good": Plant(_forgotten_for_good, frozenset({"lost"}), "lose-state", algorithm="octopia"),
+    "fetched-again": Plant(_fetched_again, frozenset({"twice"}), "lose-state", algorithm="octopia"),
 }
 
 

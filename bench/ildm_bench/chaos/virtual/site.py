@@ -30,6 +30,7 @@ from ildm.testing.virtual.driver import WorldDriver
 from ildm.testing.virtual.makes import MAKES
 from ildm.testing.virtual.store import StateFile, VirtualStore
 from ildm.testing.virtual.world import World
+from ildm_algorithms.exchange.log import Log
 from ildm_bench.chaos.drawing import SECRET, TREE
 from ildm_bench.chaos.recording import TREE_CHANGES
 from ildm_bench.chaos.schedule import Setting, Variant
@@ -224,6 +225,11 @@ class Site:
             self.disk.remove(name)
         self.new_state = True
         return left
+
+    def under_way(self) -> list[bytes]:
+        """Messages of its clients that the nodes of an overlay have not all acknowledged, as it logs them."""
+        log = getattr(self.node.dispatch.algorithm, "log", None)
+        return [entry.payload for entry in log.under_way()] if isinstance(log, Log) else []
 
     def _left(self) -> list[bytes]:
         """What the next life would take up from the spool."""
