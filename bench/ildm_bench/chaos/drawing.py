@@ -77,8 +77,18 @@ DISCOVERED = 0.2
 """How often nodes find each other by DNS."""
 FORGOTTEN = 0.1
 """How often DNS is wrong for so long that what it does not name is not dialed any more."""
-MOVED = 0.3
+MOVED = 0.5
 """How often the delay of a link of a ring changes, beside all else."""
+DELAYS = frozenset({"drift", "flap"})
+"""Faults that do so."""
+STREAM = 2.5
+"""Seconds in which a client of each site publishes at QoS 0 meanwhile, from a second on after it begins:"""
+STREAMED = 0.04
+"""Seconds from one message of these to the next. What crosses two ways comes twice, without an identity."""
+STREAMS = ("t/0", "t/1")
+"""Their topics, which most filters match."""
+RINGED = 5
+"""Sites where such a fault is asked for."""
 SPREAD = 0.6
 """How often several messages of one chunk are on several topics."""
 FLOODS = 1 / 16
@@ -187,6 +197,16 @@ def forgetful(setting: Setting) -> Setting:
     return replace(setting, options=options)
 
 
+def ringed(setting: Setting) -> Setting:
+    """The same with links that close a ring, whose tree follows delays while a schedule lasts."""
+    names = setting.sites
+    if setting.algorithm not in TREE or len(names) < 3:
+        return setting
+    link = {**setting.options.get("link", {}), "weight_hold": 10}
+    links = (*itertools.pairwise(names), (names[-1], names[0]))
+    return replace(setting, links=links, options={**setting.options, "link": link})
+
+
 def variant(random: Random) -> Variant:
     """Of a node that is not to have all."""
     protocol = PROTOCOLS.low if random.random() < FORMER else 0
@@ -244,9 +264,14 @@ def draw(
     drawing.publishers()
     drawing.spread(Random(f"spread {algorithm} {seed}"))
     drawing.flood(Random(f"flood {algorithm} {seed}"))
-    faults = drawing.faults(fault)
+    delays = Random(f"delays {algorithm} {seed}")
+    if fault in DELAYS and _ring(setting.sites, setting.links):
+        faults = drawing.moved((), delays, fault)
+    else:
+        faults = drawing.faults(fault)
     if fault == "mixed":
-        faults = drawing.moved(faults, Random(f"delays {algorithm} {seed}"))
+        if _ring(setting.sites, setting.links) and delays.random() < MOVED:
+            faults = drawing.moved(faults, delays, delays.choice(("drift", "drift", "flap")))
         faults = drawing.changed(faults, Random(f"changes {algorithm} {seed}"))
     drawing.after(faults)
     operations = sorted(drawing.operations, key=lambda operation: operation.at)
@@ -409,14 +434,17 @@ class _Drawing:
             drawn.append(fault)
         return tuple(sorted(drawn, key=lambda fault: fault.at))
 
-    def moved(self, faults: tuple[Fault, ...], random: Random) -> tuple[Fault, ...]:
-        """With them sometimes a link of a ring whose delay changes."""
-        setting = self.setting
-        if not _ring(setting.sites, setting.links) or random.random() >= MOVED:
-            return faults
-        one, other = random.choice(setting.links)
+    def moved(self, faults: tuple[Fault, ...], random: Random, kind: Any) -> tuple[Fault, ...]:
+        """With them a link of a ring whose delay changes, while messages of QoS 0 cross."""
+        one, other = random.choice(self.setting.links)
         at = FIRST - 2 + random.random() * self.scale.seconds
-        kind: Kind = random.choice(("drift", "flap"))
+        for site in self.setting.sites:
+            client = Client(f"m{len(self.clients)}", site, random.choice((4, 5)))
+            self.clients.append(client)
+            self.do(1.0 + random.random() / 2, client, "connect")
+            topic = random.choice(STREAMS)
+            for number in range(round(STREAM / STREAMED)):
+                self.do(at + 1 + number * STREAMED, client, "publish", topic=topic)
         lasts, value = 6 + random.random() * self.scale.pause, random.random() * 0.4
         fault = Fault(round(at, 4), kind, (f"link/{one}/{other}",), round(lasts, 3), round(value, 3))
         return tuple(sorted((*faults, fault), key=lambda each: each.at))

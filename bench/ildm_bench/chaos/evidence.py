@@ -132,7 +132,8 @@ class Evidence:
         """Process, counter, life -> its highest value, and when it was read last."""
         self.bounds: dict[tuple[str, str], int] = {}
         """Process, gauge -> what it may not exceed."""
-        self.at_qos_2: dict[tuple[str, int, str, int], list[Event]] = defaultdict(list)
+        self.once: dict[tuple[str, int, str, int, int], list[Event]] = defaultdict(list)
+        """Session, life of its broker, publisher, number, QoS -> receipts, where one alone may be."""
         self.places: set[str] = set()
         self.kept: dict[str, dict[str, str]] = defaultdict(dict)
         """Topic -> site -> value."""
@@ -202,8 +203,9 @@ class Evidence:
                 receipt = self.receipts[key] = Receipt(event)
                 self.received[event.publisher, event.seq].append(event)
             receipt.add(event)
-        if event.qos == 2 and not event.retain and event.publisher:
-            self.at_qos_2[event.session, event.incarnation, event.publisher, event.seq].append(event)
+        if event.qos != 1 and not event.retain and event.publisher:
+            life = event.session, event.incarnation
+            self.once[*life, event.publisher, event.seq, event.qos].append(event)
 
     def _connect(self, event: Event) -> None:
         if event.session:

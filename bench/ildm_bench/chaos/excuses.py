@@ -41,6 +41,8 @@ SHOW_DOLLAR = ("rabbitmq", "moquette")
 
 READ = 2.0
 """Seconds within which what a counter of a live node says is read."""
+DELAYS = frozenset({"slow", "drift", "flap"})
+"""Faults in which links stay up."""
 CHANGE = 6.0
 """Seconds after a site of an overlay has begun to use other links, or after a fault, in which casts may still
 miss it, as long as others are given to hear of a subscription. What it missed is sent again, and late."""
@@ -60,7 +62,7 @@ class Case(NamedTuple):
     forgotten: bool = False
     """The broker has lost the session."""
     receipts: Sequence[Event] = ()
-    """``twice``: all at QoS 2; ``order``, ``unexpected``: the first."""
+    """``twice``: all at that QoS; ``order``, ``unexpected``: the first."""
     before: Message | None = None
     """``order``: it was published later, and received before."""
     opening: bool = False
@@ -492,6 +494,19 @@ class Quality(Excuse):
         )
 
 
+class Ring(Excuse):
+    """At QoS 0, a fault other than a delay lasted in the 6 s before the publication, or until the receipt.
+    Links that come up close a ring for as long as news of them take beyond link.settle.
+    """
+
+    @staticmethod
+    def holds(case: Case, evidence: Evidence) -> bool:
+        return not case.receipt.qos and any(
+            fault.topic not in DELAYS and fault.t <= case.t and end + CHANGE >= case.published
+            for fault, end in evidence.faults.values()
+        )
+
+
 class Unknown(Excuse):
     """A site has a retained message that was never acknowledged. Its node was killed before it knew, and its
     client did not send it again.
@@ -516,7 +531,7 @@ class Probe(Excuse):
 
 EXCUSES: dict[str, tuple[type[Excuse], ...]] = {
     "lost": (Store, Disk, State, Unclear, Conflated, Expired),
-    "twice": (Disk, State, Resent, Repaired),
+    "twice": (Disk, State, Resent, Repaired, Ring),
     "unexpected": (Probe,),
     "order": (Again, Tree, Down, First, Early, Backlog, Retry, Replay, Repaired, Met, Quality, Disk, Behind),
     "retained": (Disk, State, Unknown),

@@ -247,6 +247,15 @@ def test_twice(name: str, rows: Rows, expected: int) -> None:
     assert found([*BASE, published(2.0, qos=2), *rows])["twice", "ours"] == expected
 
 
+@pytest.mark.parametrize(("published_at", "expected"), [(0, 1), (1, 0), (2, 1)])
+def test_twice_at_qos_0(published_at: int, expected: int) -> None:
+    """Unless its client may have sent it again."""
+    rows: Rows = [*BASE, published(2.0, qos=published_at), got(2.1, qos=0)]
+    assert found(rows)["twice", "ours"] == 0
+    assert found([*rows, got(2.2, qos=0, incarnation=1)])["twice", "ours"] == 0
+    assert found([*rows, got(2.2, qos=0)])["twice", "ours"] == expected
+
+
 RESENT = published(2.0, qos=2, site="b")[0]._replace(phase="info", dup=True)
 RESENT_BY_NODE = Event(2.5, "node/b", "counters", "ok", topic="injection_uncertain_resent", seq=1)
 
@@ -587,6 +596,23 @@ def test_order_of_a_retained_message_that_its_broker_has_lost_with_its_store(los
     fails = Event(2.5, f"broker/{lost}", "receive", "fail", lost, publisher="p", seq=0)
     rows = [*BASE, late(0), late(1), fails, got(3.1, 1), got(4.0)]
     assert found(rows, algorithm="sf") == {("order", cause): 1}
+
+
+@pytest.mark.parametrize(
+    ("kind", "until", "qos", "cause"),
+    [
+        ("cut", 9.0, 0, "ring"),
+        ("cut", 3.9, 0, "ours"),
+        ("cut", 9.0, 2, "ours"),
+        ("drift", 9.0, 0, "ours"),
+    ],
+)
+def test_a_message_of_qos_0_crosses_two_ways_as_links_come_up(
+    kind: str, until: float, qos: int, cause: str
+) -> None:
+    cut = fault(2.0, until, kind, "link/a/b")
+    rows: Rows = [*BASE, cut, published(10.0, qos=qos), got(10.1, qos=qos), got(10.2, qos=qos)]
+    assert found(rows) == {("twice", cause): 1}
 
 
 @pytest.mark.parametrize(("told", "cause"), [(1.9, "ours"), (2.05, "disk"), (3.0, "disk"), (4.5, "ours")])

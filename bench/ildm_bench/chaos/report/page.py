@@ -19,10 +19,10 @@ MOST_FINDINGS = 30
 PROMISE = (
     "A message of QoS 1 or 2 whose acknowledgement its publisher had is owed to every session, at every "
     "site, that was subscribed to its topic and known to be so everywhere when it was published, and that "
-    "lives on. Lost: it did not come. Twice: at QoS 2, from one life of the broker. Unexpected: nobody has "
-    "sent it, or nobody there wanted it. Out of order: after a later one of its publisher and QoS. Retained: "
-    "after quiet, sites differ, or one is older than what was acknowledged. Over bounds: memory, the spool, "
-    "what is under way. Unadmitted: runs that lost more than the counters of their nodes say."
+    "lives on. Lost: it did not come. Twice: at QoS 0 or 2, from one life of the broker. Unexpected: nobody "
+    "has sent it, or nobody there wanted it. Out of order: after a later one of its publisher and QoS. "
+    "Retained: after quiet, sites differ, or one is older than what was acknowledged. Over bounds: memory, "
+    "the spool, what is under way. Unadmitted: runs that lost more than the counters of their nodes say."
 )
 
 

@@ -13,7 +13,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, NamedTuple
 
-from ildm_bench.chaos.drawing import SHARED, Scale, draw, draw_setting
+from ildm_bench.chaos.drawing import DELAYS, RINGED, SHARED, Scale, draw, draw_setting, ringed
 from ildm_bench.chaos.history import History, Run
 from ildm_bench.chaos.outcome import Outcome
 from ildm_bench.chaos.schedule import Schedule
@@ -46,9 +46,13 @@ class Batch:
     """Make an outcome of the histories as well."""
 
     def schedule(self, seed: int) -> Schedule:
+        moves = self.fault in DELAYS
+        sites = self.sites or (RINGED if moves else None)
         setting = draw_setting(
-            seed // SHARED, self.algorithm, sites=self.sites, brokers=self.brokers, mode=self.mode
+            seed // SHARED, self.algorithm, sites=sites, brokers=self.brokers, mode=self.mode
         )
+        if moves:
+            setting = ringed(setting)
         return draw(seed, self.algorithm, fault=self.fault, scale=self.scale, setting=setting)
 
 

@@ -11,6 +11,7 @@ from ildm import compiled
 from ildm.core.frames import frames_topic
 from ildm.core.link.reading import Reader
 from ildm.core.link.slices import Slices, sliced
+from ildm.core.link.swapping import Swaps
 from ildm.core.local.relay import NO_ROOM, ClientRelay
 from ildm.core.local.wills import Wills
 from ildm.core.transfer.classes import BEHIND
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 LATE = 0.5
 """Seconds."""
 BUSY = Scale(publications=30, faults=3)
+CALM = Scale(seconds=1.0, publications=1, publishers=1, subscribers=5)
 QUICK = Scale(seconds=2.0, publications=20, faults=3, pause=1.0)
 
 
@@ -250,6 +252,20 @@ def _fetched_again() -> Any:
     return patch.object(LogEntry, "lacks", lambda self, node_id, heard: True)
 
 
+def _joined_before_the_word() -> Any:
+    """A link that takes another one's place in the tree does not wait until that has left."""
+    begin = Swaps.begin
+
+    def join(self: Swaps, *given: Any) -> None:
+        begin(self, *given)
+        swap, self.waits = self.waits, None
+        if swap is not None:
+            near, far = swap.new
+            self.join(far if near == self.node_id else near)
+
+    return patch.object(Swaps, "begin", join)
+
+
 PLANTS = {
     "acknowledged-before-written": Plant(_acknowledged_before_written, frozenset({"lost"}), "kill-all"),
     "reused-sequence": Plant(_reused_sequence, frozenset({"lost"}), "kill-all"),
@@ -269,6 +285,7 @@ PLANTS = {
     "forgotten-by-a-rate": Plant(_forgotten_by_a_rate, frozenset({"lost"}), "none", BUSY),
     "never-told-of-tokens": Plant(_never_told_of_tokens, frozenset({"lost", "raised"}), "kill-all", BUSY),
     "forgotten-backlog": Plant(_forgotten_backlog, frozenset({"lost"}), "cut", BUSY),
+    "joined-before-the-word": Plant(_joined_before_the_word, frozenset({"twice"}), "drift", CALM),
     "forgotten-wills": Plant(_forgotten_wills, frozenset({"lost"})),
     "forgotten-for-good": Plant(_forgotten_for_good, frozenset({"lost"}), "lose-state", algorithm="octopia"),
     "fetched-again": Plant(_fetched_again, frozenset({"twice"}), "lose-state", algorithm="octopia"),
