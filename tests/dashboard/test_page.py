@@ -10,6 +10,7 @@ import pytest
 
 from ildm.core.link.topology import Advertisement
 from ildm.core.link.tree import TreeMembership
+from ildm.core.pair.states import Member, MemberState
 from tests.dashboard.conftest import Sites
 from tests.dashboard.visitor import LISTENING, WRITING
 from tests.dashboard.window import NARROW, WIDE, browsing, looking
@@ -96,6 +97,11 @@ async def test_it_shows_who_is_down_what_waits_and_what_is_there(sites: Sites, t
         assert link_there.hello is not None
         link_there.hello = replace(link_there.hello, release="0.2.9")
         await window.shows("0.2.9: 1", "#facts")
+        assert await page.locator("#facts", has_text="Pair").count() == 0
+        member = Member("left")
+        member.state, member.epoch = MemberState.OWNER, 7
+        here.server.view.member = member
+        await window.shows("member left owns the site, epoch 7", "#facts")
 
         await there.stop()
         problems = page.locator("#problems li")

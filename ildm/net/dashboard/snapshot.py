@@ -155,7 +155,7 @@ def snapshot(view: LiveView, status: Row, sites: Sites, waits: list[str], lately
         "time": node.driver.wall(),
         **{
             key: status[key]
-            for key in ("node_id", "version", "algorithm", "filters", "status", "uptime", "listen")
+            for key in ("node_id", "version", "algorithm", "filters", "status", "uptime", "listen", "pair")
         },
         "ready": not waits,
         "broker": {**status["broker"], "since": node.reach.since},

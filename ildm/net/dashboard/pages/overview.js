@@ -102,7 +102,7 @@ function problems(told) {
 }
 
 function facts(told) {
-  const { links, broker, spool } = told;
+  const { links, broker, pair, spool } = told;
   const parts = [["active", "active"], ["blocked", "blocked"], ["down", "down"], ["refused", "refused"], ["on_demand", "on demand"]]
     .filter(([key]) => links[key])
     .map(([key, words]) => `${count(links[key])} ${words}`);
@@ -110,6 +110,7 @@ function facts(told) {
     ["Clients", count(told.clients), told.persistent_sessions ? `${count(told.persistent_sessions)} sessions kept` : ""],
     ["Links", told.algorithm ? parts.join(", ") || "none" : "relays only", ""],
     ...(told.mixed_releases ? [["Releases", "mixed", told.mixed_releases, "widest"]] : []),
+    ...(pair ? [["Pair", `member ${pair.member}`, pair.state === "owner" ? `owns the site, epoch ${pair.epoch}` : pair.state, "widest"]] : []),
     ["Local broker", broker.address, broker.connected ? `${broker.protocol ? `MQTT ${broker.protocol}, ` : ""}for ${since(broker.since)}` : "down", "widest"],
     ["Clients connect to", told.listen, "", "widest"],
     ["Retained", count(told.retained), ""],
