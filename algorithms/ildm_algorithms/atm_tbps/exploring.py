@@ -23,7 +23,10 @@ _MOST = 4
 """How often the wait for the next exploration is doubled."""
 _CHECKED = 4
 """Learned entries of a key that are looked after in one refresh."""
-
+_LATE = 16
+"""One answer in so many may be late."""
+_SLOWEST = 1 / 16
+"""Keys that explore in one round while answers stay late."""
 
 Search = Callable[[Range, Note], None]
 
@@ -57,6 +60,11 @@ class Exploring:
         self._due: list[_Due] = []
         self._numbers = count()
         self._running = False
+        self._pace = float(config.explorations)
+        """Keys that explore in one round, on average."""
+        self._turns = 0.0
+        """Keys that may explore by now."""
+        self._late = self._in_time = 0
 
     def joined(self, key: bytes, subscribers: Range, again: bool) -> None:
         """An own key with a table is in the graph: those around it are asked at once, its topic soon.
@@ -84,10 +92,12 @@ class Exploring:
 
     def _round(self) -> None:
         now = self.context.env.now()
-        for _ in range(self.config.explorations):
+        self._adapt()
+        while self._turns >= 1:
             if not self._due or self._due[0].at > now:
                 break
             due = heappop(self._due)
+            self._turns -= 1
             if self.known.tables.get(due.key) is not due.entries:
                 continue
             if due.refresh:
@@ -99,6 +109,18 @@ class Exploring:
         self._running = bool(self._due)
         if self._running:
             self.context.later(self.config.explore_after, self._round)
+
+    def _adapt(self) -> None:
+        """Fewer keys explore while answers are late: those who are asked have too much to do already."""
+        context, most = self.context, float(self.config.explorations)
+        late, in_time = context.late - self._late, context.in_time - self._in_time
+        self._late, self._in_time = context.late, context.in_time
+        if _LATE * late > in_time:
+            self._pace = max(self._pace / 4, _SLOWEST)
+            context.count("explorations_slowed")
+        else:
+            self._pace = min(2 * self._pace, most)
+        self._turns = min(self._turns + self._pace, max(self._pace, 1.0))
 
     # looking for entries --------------------------------------------------------------------------
 

@@ -137,6 +137,10 @@ class Context:
         # Numbers of an earlier incarnation of this node must not meet those of this one.
         self._number = env.random.getrandbits(48)
         self._requests: dict[int, _Request] = {}
+        self.late = 0
+        """Time-outs of requests that have passed in vain."""
+        self.in_time = 0
+        """Answers to requests."""
         self._suspects: dict[str, float] = {}
         self._unresponsive: dict[str, float] = {}
         self._passed: dict[str, float] = {}
@@ -250,6 +254,7 @@ class Context:
 
     def _no_answer(self, number: int) -> None:
         request, now = self._requests[number], self.env.now()
+        self.late += 1
         node_id = request.to.node_id
         if now - request.due > request.wait / 2 and request.stalls < STALLS:
             # This process has stood still: the answer may lie in its sockets, unread.
@@ -305,6 +310,7 @@ class Context:
         if not isinstance(answer, ANSWERS[type(request.message)]):
             kinds = type(answer).__name__, type(request.message).__name__
             raise OverlayError("a {} answers a {}".format(*kinds))
+        self.in_time += 1
         took = self.env.now() - request.sent[number]
         if request.forwarded:
             self.peers.routed.measured(took)

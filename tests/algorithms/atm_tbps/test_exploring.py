@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ildm.api import MessageTrace, Peer
-from ildm.testing import SimLink
+from ildm.testing import LinkModel, PluginWorld, SimLink
+from ildm_algorithms.atm_tbps import AtmTbps
 from ildm_algorithms.atm_tbps.exploring import divided
 from ildm_algorithms.atm_tbps.flexible import FlexibleGraph
 from ildm_algorithms.atm_tbps.messages import (
@@ -91,6 +92,32 @@ def publish(world: World, node: Node, count: int = 1, qos: int = 0) -> None:
     for number in range(count):
         node.publish("t", str(number), qos=qos)
         world.run(1.5)
+
+
+# with too much to do ------------------------------------------------------------------------------
+
+
+def test_nodes_that_get_behind_with_their_searches_catch_up_with_them() -> None:
+    """Each message takes so long that the searches of all new keys at once are too many."""
+    world = PluginWorld(AtmTbps, seed=1, model=LinkModel(processing=0.01))
+    nodes = [world.add(f"n{n}", introducer=f"n{n // 2}" if n else None) for n in range(9)]
+    world.run(20)
+    filters = ("t/0/x", "t/1/x", "t/+/y", "t/#", "t/1/#", "+/2/+", "t/none")
+    topics = ("t/0/x", "t/1/x", "t/1/y", "t/2/y", "t/0", "t/2", "t")
+    for number, node in enumerate(nodes):
+        for offset in range(3):
+            node.subscribe(filters[(3 * number + offset) % 7])
+    world.run(10)
+    for number, node in enumerate(nodes):
+        for step in range(7):
+            node.publish(topics[(number + step) % 7], b"%d" % step)
+    world.run(50)
+    slowed = world.counters()["explorations_slowed"]
+    assert slowed > 0
+    world.run(30)
+    rounds = 30 * len(nodes)
+    assert world.counters()["explorations_slowed"] - slowed < rounds / 10  # answers are in time again
+    assert world.counters()["entries_learned"] > 5000
 
 
 # on messages --------------------------------------------------------------------------------------
