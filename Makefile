@@ -17,7 +17,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 BYTECODE := $(BIN)/python -m compileall -qq -j 0
 COMPILE := pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
-.PHONY: help setup setup-all compiled test unit-tests interpreted-tests spark-tests bench-tests site-tests other-tests skew lint format demo bench fuzz hunt lock man dist deb clean
+.PHONY: help setup setup-all compiled test unit-tests interpreted-tests spark-tests bench-tests site-tests other-tests long skew lint format demo bench fuzz hunt lock man dist deb clean
 
 help:
 	@echo 'make demo          three brokers that behave as one, on this machine (ARGS=--once: a short run, no screen)'
@@ -26,6 +26,8 @@ help:
 	@echo 'make fuzz          arbitrary bytes for TIME seconds into each part that reads any (TARGET: one; ARGS=--compiled)'
 	@echo 'make hunt          new examples for the property tests, in whole passes, for TIME seconds (ARGS: for pytest);'
 	@echo '                   what fails is tried again, and it says how to keep it as a test'
+	@echo 'make long          more of the same tests: every pair of parameters, larger networks, and the properties of the'
+	@echo '                   codec and the core in the interpreted form (ARGS: for pytest)'
 	@echo 'make setup-all     what make test and make bench need'
 	@echo 'make compiled      the hot modules as machine code, after their sources have changed'
 	@echo 'make lint          ruff and mypy alone'
@@ -94,9 +96,15 @@ hunt: $(STAMP_ALL) compiled
 	echo 'as @example(...); drawn data and the steps of a state machine become a test of their own.'; \
 	exit 1
 
-# All others run in the compiled form where there is one.
+# All others run in the compiled form where there is one. Here each test that names its cases is carried out once more;
+# the many examples of properties are left to make long.
 interpreted-tests: $(STAMP_ALL)
-	ILDM_COMPILED=0 $(PYTEST) $(INTERPRETED_TESTS)
+	ILDM_COMPILED=0 $(PYTEST) -m 'not hypothesis and not long' $(INTERPRETED_TESTS)
+
+# What make test leaves out of tests that have many cases alike; an hour or so.
+long: $(STAMP_ALL) compiled
+	$(PYTEST) -m long tests $(ARGS)
+	ILDM_COMPILED=0 $(PYTEST) -m hypothesis $(INTERPRETED_TESTS) $(ARGS)
 
 spark-tests: $(STAMP_ALL)
 	$(PYTEST) $(SPARK_TESTS)

@@ -46,9 +46,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The fixtures of ildm.testing, also where the project is run from its tree without being installed."""
+    """The fixtures of ildm.testing, also where the project is run from its tree without being installed; what
+    `make test` leaves out."""
     if not config.pluginmanager.hasplugin("ildm"):
         config.pluginmanager.register(pytest_plugin, "ildm")
+    config.addinivalue_line(
+        "markers", "long: more of the same, for make long; left out where -m says nothing else"
+    )
+    config.option.markexpr = config.option.markexpr or "not long"
 
 
 _COLLECT_AFTER = (700, 10, 100)

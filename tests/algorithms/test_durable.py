@@ -10,6 +10,7 @@ import pytest
 
 from ildm.api import OverlayAlgorithm
 from tests.algorithms.sites import Graph, all_kinds
+from tests.support.examples import spread
 
 QUICK = {"ping_interval": 0.5, "ping_timeout": 0.5, "check_interval": 3.0, "cast_deadline": 5.0}
 SITES = ["a", "b", "c", "d", "e"]
@@ -54,6 +55,11 @@ def sites(request: pytest.FixtureRequest) -> Sites:
     return Sites(request.param)
 
 
+each_seed = spread(
+    ("algorithm", "seed"), list(KINDS), range(3), lambda value: getattr(value, "__name__", None)
+)
+
+
 @pytest.mark.parametrize("absent", [0.0, ABSENT])
 def test_the_node_of_a_publisher_is_killed_with_the_message_taken(sites: Sites, absent: float) -> None:
     """Nothing of it has left the node by then."""
@@ -96,9 +102,8 @@ def test_a_publisher_is_killed_while_a_subscriber_is_away(sites: Sites) -> None:
     sites.check()
 
 
-@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("absent", [0.0, 5.0])
-@pytest.mark.parametrize("algorithm", KINDS, ids=lambda kind: kind.__name__)
+@each_seed
 def test_all_nodes_are_killed_at_once(
     algorithm: type[OverlayAlgorithm[Any]], absent: float, seed: int
 ) -> None:
@@ -123,8 +128,7 @@ def test_all_nodes_are_killed_at_once(
     sites.check()
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("algorithm", KINDS, ids=lambda kind: kind.__name__)
+@each_seed
 def test_nodes_are_killed_again_and_again(algorithm: type[OverlayAlgorithm[Any]], seed: int) -> None:
     """And the network falls apart, and loses messages."""
     sites = Sites(algorithm, seed, loss=0.02)

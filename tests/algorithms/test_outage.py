@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from ildm.api import OverlayAlgorithm
 from ildm_algorithms.octopia import Octopia
 from ildm_algorithms.sg_tbps import SgTbps
 from tests.algorithms.sites import Graph, all_kinds
+from tests.support.examples import spread
 
 HOUR = 3_600.0
 DAY = 86_400.0
@@ -58,13 +60,19 @@ class Sites(Graph):
         return self.world.counters()["missed"]
 
 
-@pytest.fixture(params=KINDS, ids=lambda kind: kind.__name__)
-def algorithm(request: pytest.FixtureRequest) -> type[OverlayAlgorithm[Any]]:
-    found: type[OverlayAlgorithm[Any]] = request.param
-    return found
+def shown(value: object) -> str | None:
+    """A kind of algorithm by its name."""
+    return value.__name__ if isinstance(value, type) else None
 
 
-@pytest.mark.parametrize("spool", [False, True])
+def each(name: str, values: Sequence[object]) -> pytest.MarkDecorator:
+    return spread(("algorithm", name), list(KINDS), values, shown)
+
+
+each_algorithm = pytest.mark.parametrize("algorithm", KINDS, ids=shown)
+
+
+@each("spool", [False, True])
 def test_a_node_that_is_down_misses_nothing(algorithm: type[OverlayAlgorithm[Any]], spool: bool) -> None:
     sites = Sites(algorithm, spool)
     sites.kill("d")
@@ -74,7 +82,8 @@ def test_a_node_that_is_down_misses_nothing(algorithm: type[OverlayAlgorithm[Any
     assert (sites.lost, sites.counted) == ([], 0)
 
 
-@pytest.mark.parametrize("kind", [SgTbps, Octopia], ids=lambda kind: kind.__name__)
+@pytest.mark.long
+@pytest.mark.parametrize("kind", [SgTbps, Octopia], ids=shown)
 def test_a_day_is_no_longer_than_an_hour(kind: type[OverlayAlgorithm[Any]]) -> None:
     sites = Sites(kind)
     sites.kill("d")
@@ -84,7 +93,7 @@ def test_a_day_is_no_longer_than_an_hour(kind: type[OverlayAlgorithm[Any]]) -> N
     assert (sites.lost, sites.counted) == ([], 0)
 
 
-@pytest.mark.parametrize("away", [["d"], ["a"], ["a", "b"]])
+@each("away", [["d"], ["a"], ["a", "b"]])
 def test_a_node_that_is_cut_off_misses_nothing(
     algorithm: type[OverlayAlgorithm[Any]], away: list[str]
 ) -> None:
@@ -97,7 +106,7 @@ def test_a_node_that_is_cut_off_misses_nothing(
     assert (sites.lost, sites.counted) == ([], 0)
 
 
-@pytest.mark.parametrize("seconds", [1.0, 5.0, 20.0])
+@each("seconds", [1.0, 5.0, 20.0])
 def test_parts_that_meet_for_moments_miss_nothing(
     algorithm: type[OverlayAlgorithm[Any]], seconds: float
 ) -> None:
@@ -119,7 +128,7 @@ def test_parts_that_meet_for_moments_miss_nothing(
     assert (sites.lost, sites.counted) == ([], 0)
 
 
-@pytest.mark.parametrize("who", ["a", "d", "ad"])
+@each("who", ["a", "d", "ad"])
 def test_a_restart_during_the_outage_changes_nothing(
     algorithm: type[OverlayAlgorithm[Any]], who: str
 ) -> None:
@@ -138,7 +147,7 @@ def test_a_restart_during_the_outage_changes_nothing(
     assert (sites.lost, sites.counted) == ([], 0)
 
 
-@pytest.mark.parametrize("restarted", [False, True])
+@each("restarted", [False, True])
 def test_each_message_that_was_kept_for_too_long_is_counted(
     algorithm: type[OverlayAlgorithm[Any]], restarted: bool
 ) -> None:
@@ -164,6 +173,7 @@ def test_each_message_that_was_kept_for_too_long_is_counted(
     assert sites.counted == counted
 
 
+@each_algorithm
 def test_each_message_for_which_there_was_no_room_is_counted(algorithm: type[OverlayAlgorithm[Any]]) -> None:
     sites = Sites(algorithm, kept_bytes=40_000)
     sites.kill("d")

@@ -77,7 +77,15 @@ class Listener(NamedTuple):
 
 @pytest.mark.parametrize(
     ("name", "count"),
-    [("sg_tbps", 3), ("sg_tbps", 9), ("atm_tbps", 5), ("atm_tbps", 9), ("stla", 5), ("stla", 9)],
+    [
+        ("sg_tbps", 3),
+        ("atm_tbps", 9),
+        ("stla", 5),
+        *(
+            pytest.param(*case, marks=pytest.mark.long)
+            for case in (("sg_tbps", 9), ("atm_tbps", 5), ("stla", 9))
+        ),
+    ],
 )
 async def test_each_message_comes_once_to_those_who_want_it(
     sites: Sites, name: str, count: int, topic_root: str

@@ -7,7 +7,10 @@ times as many, and others each time. With ``ILDM_HUNT`` (`make hunt`) as few, an
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
+from itertools import product
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 MORE = int(os.environ.get("ILDM_EXAMPLES", "1"))
@@ -21,3 +24,18 @@ def examples(count: int) -> settings:
         derandomize=MORE == 1 and not os.environ.get("ILDM_HUNT"),
         suppress_health_check=list(HealthCheck),
     )
+
+
+def spread(
+    names: tuple[str, str],
+    first: Sequence[object],
+    second: Sequence[object],
+    shown: Callable[[object], str | None] = lambda value: None,
+) -> pytest.MarkDecorator:
+    """All pairs. A run of all tests takes so many that each value is in one; `make long` takes the rest."""
+    size = min(len(first), len(second))
+    cases = [
+        pytest.param(one, other, marks=() if (row - column) % size == 0 else pytest.mark.long)
+        for (row, one), (column, other) in product(enumerate(first), enumerate(second))
+    ]
+    return pytest.mark.parametrize(names, cases, ids=shown)
