@@ -50,7 +50,8 @@ MIXED: dict[Kind, int] = {
     "tear": 1,
 }
 """How often each is drawn where any may be; ``hold-session`` where links have several. Those that lose what
-nothing can keep have to be asked for: ``power`` but for the mode of that name, ``flip``, ``lose-state``."""
+nothing can keep have to be asked for: ``power`` but for the mode of that name, ``flip``, ``lose-state``,
+``arrive``."""
 APART = 0.25
 """How often not one link is cut or held but all those of a site, or all there are."""
 HOARDS = 1 / 12
@@ -255,7 +256,7 @@ def draw(
     setting = setting or draw_setting(seed // SHARED, algorithm, sites=sites, brokers=brokers, mode=mode)
     if fault == "dns":
         setting = replace(setting, discover=True)
-    if fault == "lose-state":
+    if fault in {"lose-state", "arrive"}:
         setting = forgetful(setting)
     random = Random(f"schedule {algorithm} {seed}")
     pause = Random(f"pause {algorithm} {seed}").choice(PAUSES)
@@ -274,6 +275,8 @@ def draw(
             faults = drawing.moved(faults, delays, delays.choice(("drift", "drift", "flap")))
         faults = drawing.changed(faults, Random(f"changes {algorithm} {seed}"))
     drawing.after(faults)
+    if fault == "arrive":
+        drawing.silent(faults)
     operations = sorted(drawing.operations, key=lambda operation: operation.at)
     return Schedule(
         setting, tuple(drawing.clients), tuple(operations), faults, seed, chance=seed, pause=pause
@@ -417,6 +420,8 @@ class _Drawing:
             targets = tuple(f"node/{site}" for site in order)
             between = random.choice((0.0, 0.0, random.random()))
             return (self.fault("kill", targets, value=round(between, 3)),)
+        if kind == "arrive":
+            return (self.arrival(),)
         if kind == "mixed" and self.hoards and random.random() < HOARDS:
             return self.hoard()
         drawn: list[Fault] = []
@@ -433,6 +438,22 @@ class _Drawing:
                 fault = replace(fault, at=round(before.at + random.random() * (before.lasts + 0.1), 4))
             drawn.append(fault)
         return tuple(sorted(drawn, key=lambda fault: fault.at))
+
+    def arrival(self) -> Fault:
+        """A node comes beside its broker, perhaps while others publish."""
+        first = FIRST if self.setting.algorithm in TREE else OVERLAY_FIRST
+        lasts = first - 2 + self.random.random() * self.scale.seconds / 3
+        return Fault(0.0, "arrive", (f"node/{self.random.choice(self.setting.sites)}",), round(lasts, 3))
+
+    def silent(self, faults: tuple[Fault, ...]) -> None:
+        """At a site without a node nobody publishes: it would cross to nobody."""
+        sites = {client.name: f"node/{client.site}" for client in self.clients}
+        self.operations = [
+            operation
+            for operation in self.operations
+            if operation.do not in {"publish", "delete"}
+            or all(sites[operation.client] not in each.targets or operation.at > each.over for each in faults)
+        ]
 
     def moved(self, faults: tuple[Fault, ...], random: Random, kind: Any) -> tuple[Fault, ...]:
         """With them a link of a ring whose delay changes, while messages of QoS 0 cross."""

@@ -26,6 +26,7 @@ UNABLE: dict[Kind, str] = {
     "drift": "a run is too short for nodes to follow it",
     "flap": "a run is too short for nodes to follow it",
     "lose-state": "a node without state needs settings of its own",
+    "arrive": "the nodes of a run are there before its clients",
     "upgrade": "the nodes of a run are of one release",
     "downgrade": "the nodes of a run are of one release",
     "dns": "the nodes of a run are told their neighbours",

@@ -23,6 +23,7 @@ Kind = Literal[
     "tear",
     "flip",
     "lose-state",
+    "arrive",
     "disk-full",
     "io-error",
     "clock",
@@ -51,6 +52,8 @@ power: as kill, but the machine goes: nobody hears of it, and what was not synce
 tear: as kill, and of what was written last [bytes] are missing.
 flip: as kill, and one bit of the spool is another [where, as a share of its bytes].
 lose-state: as kill, and its state directory is empty when it comes back.
+arrive: from 0 on the site has a broker alone, which its clients speak with. After ``lasts`` a node takes the
+broker's place: the clients' connections end, and they come back to the node.
 disk-full, io-error: nothing more can be written for ``lasts`` [disk-full: bytes that still can].
 clock: wall time jumps [seconds]; it stays so.
 descriptors: for ``lasts`` no connection can be made or accepted.
@@ -76,6 +79,7 @@ NODE_FAULTS = CHANGES | {
     "tear",
     "flip",
     "lose-state",
+    "arrive",
     "disk-full",
     "io-error",
     "clock",
@@ -83,7 +87,7 @@ NODE_FAULTS = CHANGES | {
     "dns",
 }
 LINK_FAULTS = frozenset({"cut", "hold", "hold-one-way", "hold-session", "slow", "drift", "flap"})
-DEADLY = CHANGES | {"kill", "power", "tear", "flip", "lose-state"}
+DEADLY = CHANGES | {"kill", "power", "tear", "flip", "lose-state", "arrive"}
 """Those that end a process."""
 LONGER = 60
 """Bytes by which one message on several topics is longer than the one before it, four times in five."""
@@ -278,6 +282,8 @@ class Schedule:
             if operation.client not in names:
                 return f"operation at {operation.at}: there is no client {operation.client!r}"
         for fault in self.faults:
+            if fault.kind == "arrive" and fault.at:
+                return f"fault at {fault.at}: a node that arrives is away from 0 on"
             if fault.kind in CHANGES and fault.value > fault.lasts:
                 return f"fault at {fault.at}: the node drains for longer than it is away"
             for target in fault.targets:

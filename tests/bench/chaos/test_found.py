@@ -46,6 +46,8 @@ def test_what_has_failed_holds(path: Path) -> None:
         ("stla", "none", "process", 4),
         ("octopia", "none", "process", 8),
         ("sf", "lose-state", "process", 16),
+        ("sf", "arrive", "process", 16),
+        ("octopia", "arrive", "process", 8),
         ("sg_tbps", "lose-state", "process", 8),
         ("atm_tbps", "lose-state", "process", 4),
         ("stla", "lose-state", "process", 4),

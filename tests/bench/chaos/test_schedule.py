@@ -34,6 +34,7 @@ def test_neighbouring_seeds_share_a_setting() -> None:
         "kill-all",
         "flip",
         "lose-state",
+        "arrive",
         "power",
         "hold-one-way",
         "hold-session",

@@ -206,6 +206,25 @@ def test_a_node_of_an_overlay_without_state_fetches_what_it_had_not_acknowledged
     assert max(got.values()) == 1
 
 
+@pytest.mark.parametrize("away", [False, True])
+@pytest.mark.parametrize("algorithm", ["sf", *sorted(BY_TOPIC)])
+def test_a_node_that_arrives_serves_the_sessions_of_its_broker(algorithm: str, away: bool) -> None:
+    """Clients have spoken with the broker itself before; some are away as the node comes."""
+    setting = forgetful(replace(FORGETFUL, algorithm=algorithm, links=(("a", "b"), ("c", "b"))))
+    schedule = published(120, Fault(0.0, "arrive", ("node/a",), 3.0), setting=setting)
+    coming = Operation(2.0, "s", "disconnect"), Operation(15.0, "s", "connect")
+    result, _ = carry_out(replace(schedule, operations=(*schedule.operations, *coming * away)))
+    assert not result.failed
+    assert result.verdict.owed > 50
+
+
+def test_sessions_of_clients_that_are_away_as_a_node_arrives_get_nothing_by_default() -> None:
+    schedule = published(20, Fault(0.0, "arrive", ("node/a",), 2.0), setting=FORGETFUL)
+    coming = Operation(1.5, "s", "disconnect"), Operation(9.0, "s", "connect")
+    result, _ = carry_out(replace(schedule, operations=(*schedule.operations, *coming)))
+    assert {finding.invariant for finding in result.failures} == {"lost", "unadmitted"}
+
+
 OLD = Variant(PROTOCOLS.low)
 
 

@@ -14,7 +14,7 @@ from ildm.testing.virtual.world import World
 from ildm_bench.chaos.client import MqttClient, Teller
 from ildm_bench.chaos.history import payload
 from ildm_bench.chaos.schedule import Client, Operation
-from ildm_bench.chaos.virtual.site import CLIENTS
+from ildm_bench.chaos.virtual.site import BROKER, CLIENTS
 
 PAUSE = (0.1, 0.8)
 """Seconds until it tries to connect again."""
@@ -28,7 +28,7 @@ class VirtualClient:
     dropped. ``wills_kept``: its node keeps wills over a restart; otherwise the will of a client that returns
     need not be heard. ``drains``: the node there stops in order, and withdraws wills. ``lives``: of node and
     broker there; nobody can tell of them when they stand still. ``says_present``, ``keeps_sessions``,
-    ``knows_version_5``: of its broker."""
+    ``knows_version_5``: of its broker. ``direct``: it speaks with the broker until it is moved."""
 
     def __init__(
         self,
@@ -45,6 +45,7 @@ class VirtualClient:
         knows_version_5: bool,
         lives: Callable[[], object],
         drains: Callable[[], bool],
+        direct: bool = False,
     ) -> None:
         self.drains = drains
         self.lives = lives
@@ -58,7 +59,7 @@ class VirtualClient:
         self.away = True
         """It is not to be connected."""
         self._tell = tell
-        self._address = Address(client.site, CLIENTS)
+        self._address = Address(client.site, BROKER if direct else CLIENTS)
         self._connection: _Connection | None = None
         self._dropped = False
         self._seq = 0
@@ -132,6 +133,12 @@ class VirtualClient:
             self._dropped = False
         if connection.transport is not None:
             connection.transport.close()
+
+    def move(self) -> None:
+        """A node has taken the broker's place."""
+        self._address = Address(self.about.site, CLIENTS)
+        if self._connection is not None and self._connection.transport is not None:
+            self._connection.transport.abort()
 
     def dial(self) -> None:
         """Connect, if it is to."""

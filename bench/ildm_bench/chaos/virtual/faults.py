@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import combinations
 from typing import Any
 
@@ -15,6 +15,7 @@ from ildm.testing.virtual.world import World
 from ildm_bench.chaos.recording import Recorder
 from ildm_bench.chaos.schedule import CHANGES, DEADLY, Fault, Setting
 from ildm_bench.chaos.virtual.carried import Carried, bound
+from ildm_bench.chaos.virtual.client import VirtualClient
 from ildm_bench.chaos.virtual.names import LINKS, Names
 from ildm_bench.chaos.virtual.readings import Readings
 from ildm_bench.chaos.virtual.site import Site
@@ -33,6 +34,7 @@ class Nemesis:
         self.sites = sites
         self.recorder = recorder
         self.names = names
+        self.clients: Collection[VirtualClient] = ()
         self.active: Counter[tuple[str, str]] = Counter()
         """How often each kind acts on each target; ``down``: what ends processes."""
         self.slow: dict[str, float] = {}
@@ -105,6 +107,10 @@ class Nemesis:
                 self._paths(where)
             elif kind == "down":
                 self._start(what, self.sites[where])
+                if fault.kind == "arrive":
+                    for client in self.clients:
+                        if client.about.site == where:
+                            client.move()
             elif fault.kind == "pause":
                 process = self._process(what, self.sites[where])
                 if process.paused:
@@ -147,6 +153,8 @@ class Nemesis:
                 site.tear(int(fault.value))
             elif fault.kind == "flip":
                 site.flip(fault.value)
+            elif fault.kind == "arrive":
+                site.lose_state()
             elif fault.kind == "lose-state":
                 for other in self.sites.values():
                     self._named(other, "info", b"".join(other.under_way()))

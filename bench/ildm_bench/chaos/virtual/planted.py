@@ -12,6 +12,7 @@ from ildm.core.frames import frames_topic
 from ildm.core.link.reading import Reader
 from ildm.core.link.slices import Slices, sliced
 from ildm.core.link.swapping import Swaps
+from ildm.core.local.clients import ClientRegistry
 from ildm.core.local.relay import NO_ROOM, ClientRelay
 from ildm.core.local.wills import Wills
 from ildm.core.transfer.classes import BEHIND
@@ -242,6 +243,16 @@ def _forgotten_backlog() -> Any:
     return patch.object(Backlog, "set_back", forget)
 
 
+@contextmanager
+def _unadopted() -> Iterator[None]:
+    """A new node does not care for sessions that the broker had before."""
+    with (
+        patch.object(ClientRegistry, "adopt", lambda self, seconds: None),
+        patch.object(ClientRegistry, "_adopt", lambda self, record, told: None),
+    ):
+        yield
+
+
 def _forgotten_for_good() -> Any:
     """A node without state is offered nothing of what it had not acknowledged."""
     return patch.object(LogEntry, "lacks", lambda self, node_id, heard: False)
@@ -287,6 +298,7 @@ PLANTS = {
     "forgotten-backlog": Plant(_forgotten_backlog, frozenset({"lost"}), "cut", BUSY),
     "joined-before-the-word": Plant(_joined_before_the_word, frozenset({"twice"}), "drift", CALM),
     "forgotten-wills": Plant(_forgotten_wills, frozenset({"lost"})),
+    "unadopted": Plant(_unadopted, frozenset({"lost"}), "arrive"),
     "forgotten-for-good": Plant(_forgotten_for_good, frozenset({"lost"}), "lose-state", algorithm="octopia"),
     "fetched-again": Plant(_fetched_again, frozenset({"twice"}), "lose-state", algorithm="octopia"),
 }

@@ -102,6 +102,7 @@ class Warm:
         nemesis = Nemesis(world, self.sites, recorder, self.setting, self.names)
         recorder.classes(self.setting)
         clients = {}
+        late = {target for fault in schedule.faults if fault.kind == "arrive" for target in fault.targets}
         for client in schedule.clients:
             coming = [
                 operation.do
@@ -122,7 +123,9 @@ class Warm:
                 knows_version_5=make.speaks_5,
                 lives=self.sites[client.site].undisturbed,
                 drains=self.sites[client.site].drains,
+                direct=f"node/{client.site}" in late,
             )
+        nemesis.clients = clients.values()
         for operation in schedule.operations:
             world.call_at(begin + operation.at, clients[operation.client].do, operation)
         for fault in schedule.faults:
