@@ -230,7 +230,7 @@ def test_what_is_kept_is_bounded() -> None:
     world.run(20)
     for number in range(100):
         world["a0"].publish("t", b"%d" % number, 1)
-    assert octopia(world, "a0").kept.bytes[True] <= 20_000
+    assert octopia(world, "a0").log.bytes[True] <= 20_000
     assert octopia(world, "a0").counters["kept_displaced"] > 50
     world.add("a1", introducer="a0")
     world["a1"].subscribe("t", 1)
