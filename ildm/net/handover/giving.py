@@ -19,6 +19,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ildm.admin.view import AdminError
+from ildm.core.link.session import LinkSession
 from ildm.core.local.handover import VERSION
 from ildm.log import get_logger
 from ildm.net.handover.channel import CLIENTS, Channel, ChannelError, Message
@@ -38,6 +39,9 @@ LOOK = 0.005
 """Seconds between two looks at whether all are settled."""
 FLUSHED = 0.05
 """Seconds that queues in memory have to go out, while nobody is read."""
+ANSWERED = 1.0
+"""Seconds that the broker has to answer what it was given of other sites: else it gets that again. They count
+only if no more waits for it."""
 TAKEN = 60.0
 """Seconds that the next process has to open the state, and to say that it has taken all."""
 
@@ -296,6 +300,10 @@ class Upgrade:
         node = self._server.node
         begun = time.monotonic()
         waiting = list(node.sessions)
+        for link in node.links.links.values():
+            for connection in link.sessions:  # what has not come is sent again to the next process
+                if isinstance(connection, LinkSession):
+                    connection.pause("upgrade")
         while True:
             if node.custody is not None:
                 node.custody.flush()
@@ -305,10 +313,18 @@ class Upgrade:
                 others += take_apart(waiting[begin : begin + CLIENTS], estate, known)
                 self._give_clients(channel, estate.clients[taken:])
             passed = time.monotonic() - begun
-            at_rest = node.links.idle and node.injector.idle
-            if passed >= SETTLE or (not others and (at_rest or passed >= FLUSHED)):
+            if passed >= SETTLE or (not others and self._at_rest(passed)):
                 return others
             for session in others:
                 session.pause("upgrade")
             await asyncio.sleep(LOOK)
             waiting = [session for session in others if session in node.sessions]
+
+    def _at_rest(self, passed: float) -> bool:
+        """Whether nothing more is to go out, ``passed`` seconds after clients and links were read last."""
+        links, injector = self._server.node.links, self._server.node.injector
+        if not (links.idle and injector.idle):
+            return passed >= FLUSHED
+        if any(sender.inflight for sender in injector.senders):
+            return passed >= (FLUSHED if injector.queued_messages else ANSWERED)
+        return True
