@@ -10,6 +10,7 @@
 ``python -m ildm_bench.micro.qualities``         each QoS over a link, with and without properties
 ``... relay --traffic KIND``, ``... link --traffic`` kinds of traffic at fixed rates and flat out, latencies
 ``python -m ildm_bench.micro.link_bytes``        bytes between two sites: compressed or not, and a bridge
+``python -m ildm_bench.micro.link_features``     a link's features unset and set, beside the last release
 ``python -m ildm_bench.micro.link_rates``        links with a rate over bad networks: the rate kept, and bytes
 ``python -m ildm_bench.micro.link_backlog``      alarms beside an hour's backlog: how old they are
 ``python -m ildm_bench.micro.takeover``          a pair whose owner ends: until clients and links work

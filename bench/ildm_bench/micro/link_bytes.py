@@ -189,9 +189,16 @@ def opened(
         yield Sites(here.address, far.address, proxy, (here, there))
 
 
-def publish(sites: Sites, corpus: Sequence[Message], rate: float, qos: int, arrival: float = ARRIVAL) -> None:
+def publish(
+    near: tuple[str, int],
+    far: tuple[str, int],
+    corpus: Sequence[Message],
+    rate: float,
+    qos: int,
+    arrival: float = ARRIVAL,
+) -> None:
     """At even times, and what is late as soon as may be; until all is at the far broker."""
-    there, here = Client(sites.far, "far", "#"), Client(sites.near, "near")
+    there, here = Client(far, "far", "#"), Client(near, "near")
     time.sleep(0.3)
     try:
         frames = [
@@ -221,7 +228,7 @@ def publish(sites: Sites, corpus: Sequence[Message], rate: float, qos: int, arri
 def bytes_of(sites: Sites, corpus: Sequence[Message], rate: float, qos: int) -> float:
     """Of a message."""
     before = sites.proxy.bytes
-    publish(sites, corpus, rate, qos)
+    publish(sites.near, sites.far, corpus, rate, qos)
     return (sites.proxy.bytes - before) / len(corpus)
 
 
@@ -256,9 +263,9 @@ def cpu_of(way: str, rate: float, seconds: float, delay: float) -> tuple[float, 
     """Microseconds of CPU of the near and the far node for a message."""
     corpus = messages("readings", int(rate * seconds))
     with opened(way, 0, delay) as sites:
-        publish(sites, corpus[: int(rate)], rate, 0)
+        publish(sites.near, sites.far, corpus[: int(rate)], rate, 0)
         before = [run_ns(pid_of(node)) for node in sites.nodes]
-        publish(sites, corpus, rate, 0)
+        publish(sites.near, sites.far, corpus, rate, 0)
         near, far = (
             (run_ns(pid_of(node)) - began) / 1e3 / len(corpus)
             for node, began in zip(sites.nodes, before, strict=True)

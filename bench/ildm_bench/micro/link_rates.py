@@ -157,7 +157,7 @@ def measured(
             assert isinstance(network, Network)
             network.gone.clear()
             flood = noise(max(1, int(profile.rate * lasts / SIZE)))
-            publish(sites, flood, 1e6, 1, 4 * lasts + 20)
+            publish(sites.near, sites.far, flood, 1e6, 1, 4 * lasts + 20)
             span = min(SPAN, lasts / 1.5)
             budget = busiest(network.gone, span) / (profile.rate * span)
     return Found(budget, sums[BRIDGE], sums["auto"])
