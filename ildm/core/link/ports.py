@@ -4,22 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from ildm.api import Session, Unreachable
+from ildm.api import Session
 from ildm.core.driver import Endpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from ildm.config import Address
     from ildm.core.link.compression import CompressedTransport
-    from ildm.core.link.cooperation import Cooperation
-    from ildm.core.link.handshake import Terms
-    from ildm.core.link.hello import Hello, Refusal
-    from ildm.core.link.judging import HelloJudge
-    from ildm.core.link.link import NeighborLink
-    from ildm.core.link.parts import LinkParts
-    from ildm.core.link.session import LinkSession
-    from ildm.mqtt import IldmError, LocalError, ReasonCode
+    from ildm.core.link.hello import Refusal
+    from ildm.mqtt import ReasonCode
 
 
 class Dialed(Protocol):
@@ -102,38 +94,3 @@ class Connection(Session, Protocol):
     def part(self, reason: ReasonCode, text: str) -> None: ...
 
     def refuse(self, refusal: Refusal, number: int) -> None: ...
-
-
-class Owner(Protocol):
-    """What sessions ask and tell; it has all links."""
-
-    @property
-    def parts(self) -> LinkParts: ...
-
-    @property
-    def cooperation(self) -> Cooperation: ...
-
-    @property
-    def terms(self) -> Terms: ...
-
-    @property
-    def judge(self) -> HelloJudge: ...
-
-    @property
-    def links(self) -> Mapping[str, NeighborLink]: ...
-
-    def session_accepted(self, session: LinkSession) -> bool: ...
-
-    def session_established(self, session: LinkSession, hello: Hello) -> None: ...
-
-    def session_closed(self, session: LinkSession, unexpected: Exception | None) -> None: ...
-
-    def session_failed(self, session: LinkSession, error: IldmError) -> None: ...
-
-    def session_lost(self, session: LinkSession, reason: str, why: Unreachable = ...) -> None: ...
-
-    def node_failed(self, session: LinkSession, error: LocalError) -> None: ...
-
-    def refused_peer(self, session: LinkSession, refusal: Refusal) -> None: ...
-
-    def same_broker_told(self, session: LinkSession, link: NeighborLink, number: str) -> None: ...

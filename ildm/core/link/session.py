@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ildm.api import Role, SessionStatus, Source, Unreachable
 from ildm.core.frames import (
@@ -18,14 +18,15 @@ from ildm.core.link.features import NONE
 from ildm.core.link.handshake import Accepted, AcceptorHandshake, DialerHandshake, Handshake, Phase
 from ildm.core.link.hello import NONCE, Hello, Refusal
 from ildm.core.link.judging import SAME_BROKER
-from ildm.core.link.reading import Reader
+from ildm.core.link.reading import FILTERS, Reader
 from ildm.core.link.topology import TopologyError
 from ildm.core.link.versions import PROTOCOLS
-from ildm.core.session import CLOSE_TIMEOUT, BaseSession
+from ildm.core.session import CLOSE_TIMEOUT
 from ildm.core.transfer.batch import Batch
 from ildm.core.transfer.identity import UNKNOWN
 from ildm.mqtt import (
     Disconnect,
+    IldmError,
     LocalError,
     MqttError,
     Packet,
@@ -49,9 +50,14 @@ from ildm.mqtt import (
 from ildm.text import reason as in_words
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ildm.core.link.cooperation import Cooperation
     from ildm.core.link.dialer import Neighbor
+    from ildm.core.link.handshake import Terms
+    from ildm.core.link.judging import HelloJudge
     from ildm.core.link.link import NeighborLink
-    from ildm.core.link.ports import Owner
+    from ildm.core.link.parts import LinkParts
     from ildm.core.transfer.inbound import Inbound
     from ildm.core.transfer.sender import Sender
 
@@ -72,53 +78,70 @@ BOTH_PART = 1.0
 """Seconds until a session ends that both ends have refused: neither reads the other's reason."""
 
 
-class LinkSession(BaseSession):
+class Owner(Protocol):
+    """What sessions ask and tell; it has all links."""
+
+    @property
+    def parts(self) -> LinkParts: ...
+
+    @property
+    def cooperation(self) -> Cooperation: ...
+
+    @property
+    def terms(self) -> Terms: ...
+
+    @property
+    def judge(self) -> HelloJudge: ...
+
+    @property
+    def links(self) -> Mapping[str, NeighborLink]: ...
+
+    def session_accepted(self, session: LinkSession) -> bool: ...
+
+    def session_established(self, session: LinkSession, hello: Hello) -> None: ...
+
+    def session_closed(self, session: LinkSession, unexpected: Exception | None) -> None: ...
+
+    def session_failed(self, session: LinkSession, error: IldmError) -> None: ...
+
+    def session_lost(self, session: LinkSession, reason: str, why: Unreachable = ...) -> None: ...
+
+    def node_failed(self, session: LinkSession, error: LocalError) -> None: ...
+
+    def refused_peer(self, session: LinkSession, refusal: Refusal) -> None: ...
+
+    def same_broker_told(self, session: LinkSession, link: NeighborLink, number: str) -> None: ...
+
+
+class LinkSession(Reader):
     """A session with a neighbour node. ``neighbor`` is set when this node has dialed."""
 
     __slots__ = (
         "_agreed",
         "_certificates",
-        "_coded",
         "_spent",
         "_timer",
-        "cooperation",
         "handshake",
-        "inbound",
-        "index",
         "last_heard",
-        "link",
         "manager",
         "neighbor",
-        "parts",
-        "reader",
         "refusal",
-        "sender",
     )
     role = Role.LINK
 
     def __init__(self, manager: Owner, neighbor: Neighbor | None, index: int) -> None:
-        super().__init__(manager.parts.driver)
+        super().__init__(manager.parts, manager.cooperation, index)
         self.manager = manager
-        self.parts = manager.parts
-        self.cooperation = manager.cooperation
         self.neighbor = neighbor
-        self.index = index
         self.version = Version.V5
         self.handshake: Handshake | None = None
         """None before there is a connection."""
-        self.link: NeighborLink | None = None
-        """The link which the session is part of, from the end of the handshake on."""
-        self.sender: Sender | None = None
-        self.inbound: Inbound | None = None
         self.refusal: Refusal | None = None
         self.last_heard = 0.0
         self._agreed: Accepted | None = None
         self._certificates: Certificates | None = None
-        self._coded: CompressedTransport | None = None
-        """The transport, where what crosses is compressed."""
         self._spent = 0
         """Bytes of the handshake that were written."""
-        self.reader = Reader(self)
         self._timer: Any = None
 
     @property
@@ -208,7 +231,7 @@ class LinkSession(BaseSession):
 
     def connection_lost(self, exc: Exception | None) -> None:
         coded = self._coded
-        while self.is_open and (self.reader.has_slices or (coded is not None and coded.waits)):
+        while self.is_open and (self.has_slices or (coded is not None and coded.waits)):
             self.data_received(b"")  # what has come before is not lost
         expected = self.status is SessionStatus.TERMINATING
         if (
@@ -217,7 +240,9 @@ class LinkSession(BaseSession):
             self.sender.detach()
         super().connection_lost(exc)
         self._cancel_timer()
-        self.reader.end()
+        self._tail.clear()
+        self._give_up_waiting()
+        self.resume(FILTERS)
         if coded is not None:
             coded.end()
             self._coded = None
@@ -318,9 +343,9 @@ class LinkSession(BaseSession):
         self.last_heard = self.driver.now()
         try:
             try:
-                if coded is not None and (data or not self.reader.has_slices):
+                if coded is not None and (data or not self.has_slices):
                     data = coded.plain(data)
-                self.reader.receive(data)
+                self.receive(data)
             finally:
                 self.parts.router.gathering.send()
             self.parts.dispatch.deliver()
@@ -336,7 +361,6 @@ class LinkSession(BaseSession):
             self.give_up("internal", str(error))
 
     def take_packet(self, frame: bytes) -> None:
-        """A packet that the reader does not take apart itself. Raises: MqttError, as the decoder."""
         if self.link is not None and frame[0] >> 4 == PacketType.CONNECT:  # whatever version it is of
             raise ProtocolViolation("CONNECT on a link", clause="MQTT-3.1.0-2")
         packet = decode(frame, Version.V5)
@@ -399,8 +423,7 @@ class LinkSession(BaseSession):
         self.sender = link.senders[self.index]
         self.inbound = link.inbounds[self.index]
         self.inbound.connected()
-        gate, reader = self.cooperation.start_gate, self.reader
-        reader.held_back = gate.hold_back(self, self.inbound, reader.go_on)
+        self._held_back = self.cooperation.start_gate.hold_back(self, self.inbound, self._go_on)
         assert self.transport is not None
         assert self._agreed is not None
         self.sender.attach(
@@ -464,7 +487,7 @@ class LinkSession(BaseSession):
     def unbind(self) -> None:
         """No longer be part of a link: another session has taken the place, or the link has gone."""
         self.link = self.sender = self.inbound = None
-        self.reader.unbind()
+        self._give_up_waiting()
 
     # established ------------------------------------------------------------------------------
 
