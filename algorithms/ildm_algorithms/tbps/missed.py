@@ -510,9 +510,7 @@ class Missing:
             since = self._subscribed_since(topic)
             if since is None:
                 continue
-            if (
-                not offer.number
-            ):  # for all: only answers leave out what was acknowledged before it was forgotten
+            if not offer.number:  # for all: answers alone leave out what was acknowledged and then forgotten
                 since = max(since, self.forgotten.began)
             for number, age in messages:
                 if now - age / 1000 < since or (sender.node_id, number) in self.receipts:

@@ -6,9 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ildm.api import Role, SessionStatus, Source, Unreachable
-from ildm.core.frames import (
-    without_dup,
-)
+from ildm.core.frames import without_dup
 from ildm.core.link.admitting import Admitting
 from ildm.core.link.budgets import FEATURE, window_bytes
 from ildm.core.link.certificates import Certificates, not_certified
