@@ -24,7 +24,7 @@ from ildm_bench.measure.schema import run_directory
 from ildm_bench.results.common import Bench, comparison, testbed
 from ildm_bench.results.latency import merged
 from ildm_bench.results.tables import CPU, LOST, Row, averaged, latency
-from ildm_bench.sim.spanning import from_median, improved, paths
+from ildm_bench.sim.spanning import Edges, from_median, improved, paths
 from ildm_bench.testbed.distance import Distances, load_distances
 from ildm_bench.testbed.spec import TestbedSpec, Topology
 from ildm_bench.testbed.testbed import Testbed
@@ -63,11 +63,15 @@ class Measured(NamedTuple):
     """Of one message."""
     bytes: int
     """In the whole run."""
+    tree: Edges
+    """The links that carry messages; empty: an overlay, whose topics have a tree each."""
 
 
 METRICS = (
     averaged("time to all ms, mean", "to_all.mean", ".0f"),
     averaged("worst", "to_all.worst", ".0f", of=max),
+    averaged("each to each ms, mean", "each.mean", ".0f"),
+    averaged("longest path", "each.worst", ".0f", of=max),
     latency("delivery ms, mean", "mean", ".0f"),
     averaged("messages between regions", "copies", ".3g"),
     averaged("bytes between regions", "bytes_between", ",.0f"),
@@ -79,7 +83,8 @@ Traffic = Mapping[tuple[str, str], int]
 
 def run(bench: Bench) -> Comparison:
     """Messages and bytes between regions are for one message to all sites; the bytes have all that nodes tell
-    each other in them, acknowledgements and upkeep, too."""
+    each other in them, acknowledgements and upkeep, too. Delays of each site to each other are those of the
+    links along the tree that was in use, without the time in nodes."""
     distances = load_distances(DISTANCES)
     scenario = bench.scenario("overlay")
     results = bench.out / "runs"
@@ -110,6 +115,7 @@ def run(bench: Bench) -> Comparison:
                 found, _ = bench.gate.measure(what, once, lambda pair: pair[1], own)
                 measured[label].append(found)
         done.write_text(json.dumps(measured[label]))
+    delays = np.asarray(distances.delays_ms)
     rows: list[Row] = []
     for rounds in measured.values():
         run = merged(analyse(spark_session(quick=True), results, [each.run for each in rounds]))
@@ -120,9 +126,10 @@ def run(bench: Bench) -> Comparison:
             "copies": [float(each.copies) for each in rounds],
             "bytes_between": [each.bytes / messages(results, each.run) for each in rounds],
         }
+        trees = [paths(delays, each.tree) for each in rounds if each.tree]
+        spread |= {"each.mean": [each.mean for each in trees], "each.worst": [each.worst for each in trees]}
         run = run.model_copy(update={"spread": {**run.spread, **spread}})
         rows.append(Row(run.label, run, rounds=spread))
-    delays = np.asarray(distances.delays_ms)
     best = paths(delays, improved(delays, from_median(delays)))
     text = (
         "Twelve sites in three regions, 40 ms one way between regions and 4 ms within; a proxy on "
@@ -141,7 +148,9 @@ def _once(scenario: Scenario, target: Target, bed: Testbed, results: Path) -> tu
     before = bed.distance.traffic()
     manifest = measure(scenario, target, results)
     between = crossing(bed.distance.traffic(), before, bed.spec.distances)
-    return Measured(manifest.run, copies_between(bed, bed.spec.distances), between), manifest.disturbance
+    links = links_of(bed)
+    copies = sum(bed.spec.distances.crosses(*pair) for pair in links)
+    return Measured(manifest.run, copies, between, [] if bed.is_overlay else links), manifest.disturbance
 
 
 def crossing(now: Traffic, before: Traffic, distances: Distances) -> int:
@@ -153,11 +162,12 @@ def crossing(now: Traffic, before: Traffic, distances: Distances) -> int:
     )
 
 
-def copies_between(bed: Testbed, distances: Distances) -> int:
-    """Copies of one message that go from a region into another; an overlay is asked for its tree."""
+def links_of(bed: Testbed) -> Edges:
+    """The links that one message goes over; an overlay is asked for its tree."""
     # In a tree somebody subscribes beyond each link, so each carries every message once.
-    ends = _traced(bed) if bed.is_overlay else _used(bed) if bed.spec.topology == "mesh" else bed.spec.edges
-    return sum(distances.crosses(*pair) for pair in ends)
+    if bed.is_overlay:
+        return _traced(bed)
+    return sorted(_used(bed)) if bed.spec.topology == "mesh" else list(bed.spec.edges)
 
 
 def _used(bed: Testbed) -> set[tuple[int, int]]:

@@ -36,7 +36,7 @@ def test_a_tree_crosses_regions_at_each_link_between_them(topology: Any, copies:
     twelve = load_distances(overlay.DISTANCES)
     spec = TestbedSpec(["mosquitto"] * 12, algorithm="sf", topology=topology, distances=twelve)
     bed: Any = SimpleNamespace(spec=spec, is_overlay=False)
-    assert overlay.copies_between(bed, twelve) == copies
+    assert sum(twelve.crosses(*pair) for pair in overlay.links_of(bed)) == copies
 
 
 def test_a_mesh_is_asked_for_the_links_in_use() -> None:
@@ -53,7 +53,7 @@ def test_a_mesh_is_asked_for_the_links_in_use() -> None:
     bed: Any = SimpleNamespace(
         servers=[SimpleNamespace(node=node(site)) for site in range(4)], is_overlay=False, spec=spec
     )
-    assert overlay.copies_between(bed, FAR) == 1
+    assert overlay.links_of(bed) == [(0, 1), (0, 3), (2, 3)]
 
 
 def test_an_overlay_is_asked_for_its_tree() -> None:
@@ -63,7 +63,7 @@ def test_an_overlay_is_asked_for_its_tree() -> None:
     traced = {"trees": [{"tree": tree(0, tree(1, tree(2)), tree(3))}, {"tree": None}]}
     node = SimpleNamespace(admin=SimpleNamespace(trace=lambda topic: traced))
     bed: Any = SimpleNamespace(servers=[SimpleNamespace(node=node)] * 12, is_overlay=True)
-    assert overlay.copies_between(bed, FAR) == 2
+    assert overlay.links_of(bed) == [(0, 1), (1, 2), (0, 3)]
 
 
 def test_a_message_takes_as_long_as_to_the_last_of_its_subscribers(tmp_path: Path) -> None:
@@ -97,13 +97,15 @@ def test_a_row_of_the_overlay_table_shows_its_rounds() -> None:
     spread = {
         "to_all.mean": [48.0, 52.0],
         "to_all.worst": [55.0, 60.0],
+        "each.mean": [],
+        "each.worst": [],
         "copies": [2.0, 2.0],
         "bytes_between": [345.0, 347.0],
     }
     row = Row("STLA", sample_run("STLA", 1000.0), rounds=spread)
     cells = tables.cells(row, overlay.METRICS)
-    assert cells[1:3] == ["50 (48-52)", "60 (55-60)"]
-    assert cells[4:6] == ["2 (2-2)", "346 (345-347)"]
+    assert cells[1:5] == ["50 (48-52)", "60 (55-60)", "", ""]
+    assert cells[6:8] == ["2 (2-2)", "346 (345-347)"]
 
 
 @pytest.mark.parametrize(("distribution", "counts"), [("Zipf", (31, 10, 19)), ("uniform", (21, 19, 20))])
