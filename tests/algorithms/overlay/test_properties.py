@@ -101,9 +101,11 @@ def test_with_crashes_loss_and_duplicates(seed: int, steps: list[str], resets: b
 FORMER = [5056, 5092, 5179, 5193, 5226]
 # A node has no key in the graph, and some that are to enter; the other node is alone, or none is known.
 KEYLESS = [5759, 6712, 6958, 7492, 7503, 9175]
+# The same, and the only other node that is known has left; messages to it get no answer at all.
+FORSAKEN = [26596]
 
 
-@pytest.mark.parametrize("number", FORMER + KEYLESS)
+@pytest.mark.parametrize("number", FORMER + KEYLESS + FORSAKEN)
 def test_rare_schedules(number: int) -> None:
     draw = Random(number)
     steps = [draw.choice(STEPS) for _ in range(draw.randint(5, 25))]

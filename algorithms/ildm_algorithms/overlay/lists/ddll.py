@@ -31,6 +31,8 @@ __all__ = ["Attach", "Lists"]
 
 _STEPS = 64
 """Keys asked before an attach starts over with a search."""
+_SEARCHES = 4
+"""Searches without an answer, after which the first key of a node is a ring of its own."""
 _TURNS = 4
 """Own keys that go on in one call when they have waited for another."""
 _MISLED = 3.0
@@ -443,8 +445,10 @@ class Lists:
         attach.waiting = False
         if attach.done:
             return
-        if not self.table.keys() and (alone or (pred is None and self.finder.contact() is None)):
-            # Who is alone takes no key that joins, and there may be nobody to ask: rings become one later.
+        nobody = self.finder.contact() is None or attach.attempt >= _SEARCHES
+        if not self.table.keys() and (alone or (pred is None and nobody)):
+            # A node that is alone takes no key that joins. There may be nobody to ask: no search suspects a
+            # node, so contacts that are gone stay known, and joins need a key. Rings become one later.
             self._single(attach)
             return
         if alone and not self.table.alone():
