@@ -12,6 +12,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.set-up
 STAMP_ALL := $(VENV)/.set-up-all
+CLASSES := $(VENV)/.classes
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 # On every processor, as pip does not. What this Python cannot compile (some packages carry such) stays as it is.
 BYTECODE := $(BIN)/python -m compileall -qq -j 0
@@ -26,7 +27,7 @@ help:
 	@echo 'make fuzz          arbitrary bytes for TIME seconds into each part that reads any (TARGET: one; ARGS=--compiled)'
 	@echo 'make hunt          new examples for the property tests, in whole passes, for TIME seconds (ARGS: for pytest);'
 	@echo '                   what fails is tried again, and it says how to keep it as a test'
-	@echo 'make long          more of the same tests: every pair of parameters, larger networks, and the properties of the'
+	@echo 'make long          more of the same tests: every pair of parameters, larger networks, and all tests of the'
 	@echo '                   codec and the core in the interpreted form (ARGS: for pytest)'
 	@echo 'make setup-all     what make test and make bench need'
 	@echo 'make compiled      the hot modules as machine code, after their sources have changed'
@@ -52,7 +53,7 @@ $(STAMP): pyproject.toml requirements.lock
 	-@$(BYTECODE) $(VENV)/lib ildm algorithms bench
 	@touch $@
 
-setup-all: $(STAMP_ALL) compiled
+setup-all: $(STAMP_ALL) $(CLASSES) compiled
 
 # The hot modules as machine code (ildm/core/compiled.md); what is there and fits its sources stays.
 compiled: $(STAMP)
@@ -62,6 +63,10 @@ $(STAMP_ALL): $(STAMP) requirements-all.lock
 	@echo 'installing what tests and benchmarks need, Spark among it: about 1.8 GB, once'
 	$(PIP) --require-hashes -r requirements-all.lock
 	-@$(BYTECODE) $(VENV)/lib tests
+	@touch $@
+
+# Spark starts without, only slower.
+$(CLASSES): $(STAMP_ALL)
 	-@$(BIN)/python -m ildm_bench.analysis.classes
 	@touch $@
 
@@ -96,17 +101,17 @@ hunt: $(STAMP_ALL) compiled
 	echo 'as @example(...); drawn data and the steps of a state machine become a test of their own.'; \
 	exit 1
 
-# All others run in the compiled form where there is one. Here each test that names its cases is carried out once more;
-# the many examples of properties are left to make long.
+# All others run in the compiled form where there is one. Here each test that names its cases is carried out once more,
+# with each value of each of its parameters; all combinations, and the many examples of properties, are left to make long.
 interpreted-tests: $(STAMP_ALL)
-	ILDM_COMPILED=0 $(PYTEST) -m 'not hypothesis and not long' $(INTERPRETED_TESTS)
+	ILDM_COMPILED=0 ILDM_SPREAD=1 $(PYTEST) -m 'not hypothesis and not long' $(INTERPRETED_TESTS)
 
 # What make test leaves out of tests that have many cases alike; an hour or so.
 long: $(STAMP_ALL) compiled
 	$(PYTEST) -m long tests $(ARGS)
-	ILDM_COMPILED=0 $(PYTEST) -m hypothesis $(INTERPRETED_TESTS) $(ARGS)
+	ILDM_COMPILED=0 $(PYTEST) -m 'not long' $(INTERPRETED_TESTS) $(ARGS)
 
-spark-tests: $(STAMP_ALL)
+spark-tests: $(STAMP_ALL) $(CLASSES)
 	$(PYTEST) $(SPARK_TESTS)
 
 bench-tests: $(STAMP_ALL)
@@ -134,7 +139,7 @@ format: $(STAMP_ALL)
 demo: $(STAMP)
 	$(BIN)/ildm demo $(ARGS)
 
-bench: $(STAMP_ALL) compiled
+bench: $(STAMP_ALL) $(CLASSES) compiled
 	$(BIN)/ildm-bench $(or $(ARGS),--help)
 
 # With atheris interpreted: compiled code does not tell which way it goes. ARGS=--compiled: without, and quicker.

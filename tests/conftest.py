@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, settings
 
 from ildm import pytest_plugin
 from tests.support.brokers import KINDS, Broker, Fleet
+from tests.support.examples import spare
 
 _BROKER_FIXTURES = {
     "ildm_broker",
@@ -85,11 +86,18 @@ def pytest_sessionfinish() -> None:
     gc.disable()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs a real broker, so that ``-m "not broker"`` runs the rest alone."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what needs a real broker, so that ``-m "not broker"`` runs the rest alone.
+
+    With ``ILDM_SPREAD`` leave out what `spare` tells.
+    """
     for item in items:
         if _BROKER_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker("broker")
+    if os.environ.get("ILDM_SPREAD"):
+        left_out = spare(items)
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,8 @@ times as many, and others each time. With ``ILDM_HUNT`` (`make hunt`) as few, an
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from itertools import product
 
 import pytest
@@ -39,3 +40,18 @@ def spread(
         for (row, one), (column, other) in product(enumerate(first), enumerate(second))
     ]
     return pytest.mark.parametrize(names, cases, ids=shown)
+
+
+def spare(items: Iterable[pytest.Item]) -> set[pytest.Item]:
+    """Cases that tests with several parameters can do without, as each value is in another one as well."""
+    cases: dict[str, list[tuple[pytest.Item, list[int]]]] = defaultdict(list)
+    for item in items:
+        if call := getattr(item, "callspec", None):
+            cases[item.nodeid.partition("[")[0]].append((item, list(call.indices.values())))
+    left_out: set[pytest.Item] = set()
+    for each in cases.values():
+        sizes = [1 + max(column) for column in zip(*(places for _, places in each), strict=True)]
+        several = [size for size in sizes if size > 1]
+        if len(several) > 1:
+            left_out |= {item for item, places in each if sum(places) % min(several)}
+    return left_out

@@ -45,8 +45,18 @@ def test_a_place_that_cannot_be_written_to_is_said(tmp_path: Path, place: Path) 
     assert str(place) in make(fake_java(tmp_path / "a", "17.0.1"))
 
 
+def test_set_up_has_made_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ildm_bench.analysis.classes import archive_of
+    from ildm_bench.analysis.session import find_java
+
+    monkeypatch.undo()
+    if not (archive := archive_of(find_java())).exists():
+        missing(f"{archive} is not there: make setup-all")
+
+
+@pytest.mark.long
 def test_it_is_made_once(place: Path) -> None:
-    """By an analysis in a Java that can."""
+    """By an analysis in a Java that can. It takes a minute, and `make setup-all` has done it."""
     from ildm_bench.analysis.classes import archive_of, make
     from ildm_bench.analysis.session import find_java
 

@@ -12,17 +12,20 @@ from tests.docker.files import DOCKER, PROJECT
 README = (DOCKER / "README.md").read_text()
 
 
-def copy_project(target: Path) -> Path:
+COMPILED = "ildm/_compiled\n"
+"""The line of .dockerignore that keeps an image from what was compiled elsewhere."""
+
+
+def copy_project(target: Path, *, compiled: bool = True) -> Path:
     """What an image may hold and ``docker/``, without secrets and results of the working copy.
 
     Two things are other than in the original: a limit of open files that is above this machine's hard limit,
-    which the engine may be unable to raise, and how long the load lasts.
+    which the engine may be unable to raise, and how long the load lasts. With ``compiled`` images take what
+    is compiled in this tree, as far as it fits their Python, because compiling takes minutes.
     """
-    kept = [
-        line.removeprefix("!")
-        for line in (PROJECT / ".dockerignore").read_text().splitlines()
-        if line.startswith("!")
-    ]
+    rules = (PROJECT / ".dockerignore").read_text()
+    assert COMPILED in rules
+    kept = [line.removeprefix("!") for line in rules.splitlines() if line.startswith("!")]
     target.mkdir()
     private = shutil.ignore_patterns("secrets", "results")
     for name in (".dockerignore", "docker", *kept):
@@ -32,6 +35,8 @@ def copy_project(target: Path) -> Path:
             shutil.copytree(source, target / name, ignore=ignored, dirs_exist_ok=True)
         else:
             shutil.copy2(source, target / name)
+    if compiled:
+        (target / ".dockerignore").write_text(rules.replace(COMPILED, ""))
     possible = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     compose = target / "docker/compose.yaml"
     (limit,) = map(int, re.findall(r"nofile: \{soft: (\d+), hard: \1\}", compose.read_text()))

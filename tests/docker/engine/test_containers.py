@@ -18,8 +18,8 @@ import pytest
 
 from ildm import __version__
 from tests.docker.engine.engine import Engine
-from tests.docker.engine.project import README, recipe
-from tests.docker.engine.testbed import COMPOSE, Testbed, wait_for
+from tests.docker.engine.project import README, copy_project, recipe
+from tests.docker.engine.testbed import COMPOSE, PATIENCE, Testbed, wait_for
 from tests.docker.files import BROKERS, DOCKER, NODES, PROJECT, Stage, services, stages
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(1500)]
@@ -65,6 +65,16 @@ def test_the_nodes_run_compiled(testbed: Testbed) -> None:
     for node in NODES:
         said = testbed.run(shlex.join((*COMPOSE, "exec", node, "ildm", "--version")))
         assert said == f"ildm {__version__} (compiled)\n", node
+
+
+@pytest.mark.long
+def test_an_image_compiles_by_itself(engine: Engine, tmp_path: Path) -> None:
+    """Without what the other tests here give it, see `copy_project`."""
+    project, image = copy_project(tmp_path / "ildm", compiled=False), "ildm-node:by-itself"
+    build = ("docker", "build", "--quiet", "-f", "docker/Dockerfile", "--target", "node", "-t", image, ".")
+    engine.run(*build, cwd=project, timeout=PATIENCE)
+    said = engine.run("docker", "run", "--rm", "--network", "none", image, "--version")
+    assert said == f"ildm {__version__} (compiled)\n"
 
 
 def test_what_compiles_stays_behind(testbed: Testbed, engine: Engine) -> None:
