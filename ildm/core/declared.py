@@ -222,6 +222,11 @@ TRANSFER = united(
         "messages",
         "Messages sent anew on another way that clients here want at QoS 0, and may have had",
     ),
+    counter(
+        "link_again_unsure",
+        "messages",
+        "QoS 2 messages sent anew on another way to a node that began without state, which may have had them",
+    ),
     counter("link_identities_forgotten", "messages", "Identities of messages forgotten for want of room"),
     counter("route_cache_flushes", "events", "The cache of routes was full and emptied"),
     counter("retained_forgotten", "messages", "Retained messages forgotten, beyond limits.retained_messages"),

@@ -325,6 +325,8 @@ class Node(ClientEvents):
             self._await_releases()
             if new_state:
                 self._meet_older_sessions()
+                if self.custody is not None:
+                    self.custody.begun_anew = True
             self.injector.start()
             self.links.start_gate.want_all = self.clients.want_all
             self.links.start(neighbors)

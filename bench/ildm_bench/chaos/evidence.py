@@ -20,7 +20,10 @@ UNGUARDED = frozenset({"injection_unguarded", "link_unguarded"})
 UNCERTAIN = "injection_uncertain_resent"
 """The one by which it says that it has sent QoS 2 again, to a broker that has forgotten its session."""
 
-TOLD = (*sorted(UNGUARDED), UNCERTAIN, CONFLATED, EXPIRED, SET_BACK)
+UNSURE = "link_again_unsure"
+"""The one by which a node without state says that it takes what its earlier life may have had."""
+
+TOLD = (*sorted(UNGUARDED), UNCERTAIN, UNSURE, CONFLATED, EXPIRED, SET_BACK)
 
 WITNESS = "witness."
 """How the names of sessions past the node begin, of whose filters it does not know."""

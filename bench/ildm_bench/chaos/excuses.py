@@ -11,7 +11,7 @@ from typing import ClassVar, NamedTuple
 
 from ildm.mqtt import topic_matches
 from ildm_bench.chaos.classed import CONFLATED, EXPIRED, SET_BACK
-from ildm_bench.chaos.evidence import BY_TOPIC, NEVER, UNCERTAIN, Evidence, Message
+from ildm_bench.chaos.evidence import BY_TOPIC, NEVER, UNCERTAIN, UNSURE, Evidence, Message
 from ildm_bench.chaos.history import Event
 
 OURS = "ours"
@@ -227,6 +227,21 @@ def _is_gone(message: Message, evidence: Evidence) -> bool:
         held is not None
         and any(process == f"node/{message.site}" and held <= t for t, process in evidence.emptied)
     )
+
+
+class Rerouted(Excuse):
+    """The message was rerouted to a node that had lost its state directory. link_again_unsure of the node
+    rose.
+    """
+
+    @staticmethod
+    def holds(case: Case, evidence: Evidence) -> bool:
+        node = f"node/{case.site}"
+        told = evidence.admitted[f"{node} {UNSURE}"]
+        return any(
+            process == node and case.published <= t <= case.t and any(t <= at <= case.t + READ for at in told)
+            for t, process in evidence.emptied
+        )
 
 
 class Conflated(Excuse):
@@ -531,7 +546,7 @@ class Probe(Excuse):
 
 EXCUSES: dict[str, tuple[type[Excuse], ...]] = {
     "lost": (Store, Disk, State, Unclear, Conflated, Expired),
-    "twice": (Disk, State, Resent, Repaired, Ring),
+    "twice": (Disk, State, Rerouted, Resent, Repaired, Ring),
     "unexpected": (Probe,),
     "order": (Again, Tree, Down, First, Early, Backlog, Retry, Replay, Repaired, Met, Quality, Disk, Behind),
     "retained": (Disk, State, Unknown),

@@ -92,6 +92,8 @@ class Custody:
         self.counters = counters
         self.config = config
         self.node_id = node_id
+        self.begun_anew = False
+        """Earlier lives of the node have left nothing, so what they have had is not known."""
         self._next_number = spool.epoch << 32 | 1
         self._next_reroute = spool.epoch << 32 | 1
         self._come = Identities(config.identities)

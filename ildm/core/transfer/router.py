@@ -234,9 +234,13 @@ class Router:
             source.transferred_in += count
             self.counters["transferred_in"] += count
         found = custody.judge(origin, count)
-        if origin.reroute_id is not None and found and self._may_be_unnamed(source, batch):
-            self.counters["link_again_withheld"] += sum(number for _, number, here in found if here)
-            found = [(first, number, False) for first, number, _ in found]
+        if origin.reroute_id is not None and found:
+            new = sum(number for _, number, here in found if here)
+            if self._may_be_unnamed(source, batch):
+                self.counters["link_again_withheld"] += new
+                found = [(first, number, False) for first, number, _ in found]
+            elif custody.begun_anew and batch.qos == 2:
+                self.counters["link_again_unsure"] += new
         if message is not None and found:
             # what is remembered may be of this very message, whose record is not there as the node has died
             is_new = origin.identity is not None

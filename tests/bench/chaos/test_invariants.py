@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ildm_bench.chaos.check import check_histories
+from ildm_bench.chaos.evidence import UNSURE
 from ildm_bench.chaos.history import Event
 from ildm_bench.chaos.outcome import Outcome
 from ildm_bench.chaos.verdict import CARRIED
@@ -195,6 +196,17 @@ def test_twice_as_not_all_sites_had_acknowledged_it(rows: Rows, target: str, cau
     lost = fault(2.5, 3.0, "lose-state", target)
     told: Rows = [*BASE, published(2.0, qos=2), got(2.1, qos=2), lost, *rows, got(5.0, qos=2)]
     assert found(told) == {("twice", cause): 1}
+
+
+@pytest.mark.parametrize(
+    ("t", "target", "cause"),
+    [(None, "node/b", "ours"), (5.5, "node/b", "rerouted"), (2.2, "node/b", "ours"), (5.5, "node/a", "ours")],
+)
+def test_twice_as_it_was_rerouted_to_a_node_without_state(t: float | None, target: str, cause: str) -> None:
+    told = [] if t is None else [Event(t, "node/b", "counters", "ok", topic=UNSURE, seq=1)]
+    lost = fault(2.5, 3.0, "lose-state", target)
+    rows: Rows = [*BASE, published(2.0, qos=2), got(2.1, qos=2), lost, got(5.0, qos=2), *told]
+    assert found(rows) == {("twice", cause): 1}
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from ildm.core.transfer.rerouting import REST
+from ildm.testing.virtual.store import MemoryStore
 from ildm.testing.virtual.world import World
 from tests.support.memory_spool import MemorySpool
 from tests.support.spooled_rings import cut, payloads, publish, ring
@@ -38,6 +39,24 @@ def test_what_waited_goes_by_the_spare_link_and_comes_once(algorithm: str, qos: 
     assert a.node.custody is not None
     assert a.node.custody.report().messages == 0
     assert a.node.counters["link_rerouted"] > 900
+
+
+@pytest.mark.parametrize(("new_state", "qos"), [(True, 2), (True, 1), (False, 2)])
+def test_a_node_without_state_counts_what_its_earlier_life_may_have_had(new_state: bool, qos: int) -> None:
+    world = World()
+    a, b, _, d = ring(world, "abcd")
+    d.kill()
+    d.store, d.spool = MemoryStore(), MemorySpool()
+    d.start(("a", "c"), new_state=new_state)
+    world.run(10)
+    publisher = a.client("p")
+    cut(world, a, b)
+    publish(publisher, 0, 50, qos)
+    world.run(120)
+    assert payloads(d) == list(range(50))
+    counters = d.node.counters
+    unsure = counters["link_again"] if new_state and qos == 2 else 0
+    assert (counters["link_again_unsure"], counters["link_again"] > 0) == (unsure, True)
 
 
 def test_what_finds_no_path_is_dropped_with_the_link_in_the_end_and_counted() -> None:
