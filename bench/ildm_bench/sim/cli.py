@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -11,6 +12,8 @@ import typer
 from ildm_bench.options import RESULTS, OutOption
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from ildm_bench.sim.experiments.framework import Experiment, Result, Setting
 
 OUT = RESULTS / "sim"
@@ -40,6 +43,9 @@ def run(
         Literal["small", "full"], typer.Option(help="full: the papers' parameters; small: seconds.")
     ] = "full",
     seed: Annotated[int, typer.Option(min=0, help="Of everything drawn at random.")] = 1,
+    seeds: Annotated[
+        str, typer.Option(help="Instead, one after another: 101-110; writes SEEDS.md, the verdicts by seed.")
+    ] = "",
     out: OutOption = OUT,
     at_once: Annotated[int, typer.Option(min=1, help="Processes that simulate beside each other.")] = 2,
     publish: Annotated[
@@ -57,18 +63,53 @@ def run(
     from ildm_bench.sim.running import carry_out_all  # noqa: PLC0415
 
     chosen = _chosen(names)
-    setting = _setting(names, scale, seed, out)
     console = Console(stderr=True, highlight=False)
+    if seeds:
+        page = _run_seeds(chosen, names, scale, seeds, out, at_once, console)
+        typer.echo(page)
+        if publish:
+            typer.echo(shutil.copy(page, HERE))
+        return
+    setting = _setting(names, scale, seed, out)
     with console.status("starts") as status:
         for done, result in enumerate(carry_out_all(chosen, setting, status.update, at_once), 1):
             console.print(
-                f"{done} of {len(chosen)}, {result.name}: {tally(result.lines)}; {result.rows:,} rows, "
+                f"{done} of {len(chosen)}, {result.name}: {tally(result.compared)}; {result.rows:,} rows, "
                 f"{result.seconds:.1f} s"
             )
             page = write_page(stored(out), out)
     typer.echo(page)
     if publish:
         typer.echo(published(stored(out), out, HERE))
+
+
+def _run_seeds(
+    chosen: list[Experiment],
+    names: list[str],
+    scale: Any,
+    text: str,
+    out: Path,
+    at_once: int,
+    console: Console,
+) -> Path:
+    """Each seed's results, without figures, in ``out/seed-N``; the path of the page about all of them."""
+    from ildm_bench.sim.experiments.seeds import parsed, write_page  # noqa: PLC0415
+    from ildm_bench.sim.running import carry_out_all  # noqa: PLC0415
+
+    try:
+        wanted = parsed(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--seeds") from error
+    found: dict[int, dict[str, Result]] = {}
+    with console.status("starts") as status:
+        for seed in wanted:
+            setting = replace(_setting(names, scale, seed, out / f"seed-{seed}"), pictures=False)
+            results = {
+                result.name: result for result in carry_out_all(chosen, setting, status.update, at_once)
+            }
+            found[seed] = {one.name: results[one.name] for one in chosen}
+            console.print(f"seed {seed}: {sum(result.seconds for result in results.values()):.1f} s")
+    return write_page(found, out)
 
 
 def stored(out: Path) -> list[Result]:
@@ -109,9 +150,10 @@ def _chosen(names: list[str]) -> list[Experiment]:
 def _setting(names: list[str], scale: Any, seed: int, out: Path) -> Setting:
     from datetime import UTC, datetime  # noqa: PLC0415
 
+    from ildm_bench.commit import commit_of  # noqa: PLC0415
     from ildm_bench.micro.measure import machine  # noqa: PLC0415
     from ildm_bench.sim.experiments.framework import Setting  # noqa: PLC0415
 
     options = f"{' '.join(names)} --scale {scale} --seed {seed}"
     day = datetime.now(UTC).date().isoformat()
-    return Setting(scale, seed, out, f"ildm-bench sim run {options}", machine(), day)
+    return Setting(scale, seed, out, f"ildm-bench sim run {options}", machine(), day, commit_of(HERE))

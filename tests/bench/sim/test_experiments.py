@@ -15,6 +15,7 @@ from ildm_bench.sim import cli
 from ildm_bench.sim.experiments import experiments, scribe_topics, topics
 from ildm_bench.sim.experiments.framework import Line, Result, Setting, carry_out, in_all, table
 from ildm_bench.sim.experiments.report import page, tally
+from ildm_bench.sim.experiments.seeds import parsed
 from ildm_bench.sim.experiments.summary import fisher_interval
 from ildm_bench.sim.experiments.thesis import paths, suspension, t3_13, t3_14, t3_15, t4_9, table_sizes
 
@@ -240,19 +241,23 @@ class TestPage:
             "cpu": 30.0,
             "began": 1_000.0,
             "ended": 1_090.0,
-            "lines": [Line(quantity="|T|", paper="1", ours="2", verdict="differs", why="because")],
+            "lines": [
+                Line(quantity="|T|", paper="1", ours="2", verdict="check", band="equal", why="because")
+            ],
             "figures": [],
             "notes": ["a note"],
         }
         return Result.model_validate(values | changes)
 
-    def test_has_values_verdict_reason_and_how_it_was_made(self) -> None:
-        text = page([self.result()])
-        assert "| \\|T\\| | 1 | 2 | differs | because |" in text
+    def test_has_values_verdict_band_reason_and_how_it_was_made(self) -> None:
+        text = page([self.result(commit="abc1234", runs="plugin sf")])
+        assert "| \\|T\\| | 1 | 2 | check | equal | because |" in text
+        assert "| A title | 1 check | plugin sf | small, 4 | 1,234 | 2.5 |" in text
         assert "[T0](#t0-a-title)" in text
         assert "## A paper\n\nAbout it.\n" in text
         assert "### T0 A title" in text
-        assert "`ildm-bench sim run T0` on a machine, 2026-01-01, in 1.5 minutes; 0.5 minutes of CPU" in text
+        assert "`ildm-bench sim run T0` at commit abc1234 on a machine, 2026-01-01, in 1.5 minutes; " in text
+        assert "minutes; 0.5 minutes of CPU" in text
         assert "1,234 rows, 2.5 s, scale small, seed 4." in text
         assert "- a note" in text
 
@@ -262,11 +267,22 @@ class TestPage:
 
     def test_what_has_no_value_to_compare_with_is_not_counted(self) -> None:
         lines = [
-            Line(quantity="a", paper="", ours="", verdict=verdict) for verdict in ("agree", "agree", "beyond")
+            Line(quantity="a", paper="", ours="", verdict=verdict, band="b")
+            for verdict in ("agree", "agree", "beyond", "check")
         ]
-        lines += [Line(quantity="a", paper="", ours="", verdict="check")]
         assert tally(lines) == "2 agree, 1 check"
         assert tally(lines[2:3]) == "nothing to compare with"
+
+    @pytest.mark.parametrize(("scale", "verdict"), [("small", "\N{EN DASH}"), ("full", "differs")])
+    def test_a_verdict_needs_the_papers_parameters(self, scale: str, verdict: str) -> None:
+        lines = [
+            Line(quantity="a", paper="1", ours="2", verdict="differs", band="1", why="2 is more"),
+            Line(quantity="b", paper="1", ours="2", verdict="differs", band="1", any_scale=True),
+        ]
+        text = page([self.result(scale=scale, lines=lines)])
+        assert f"| a | 1 | 2 | {verdict} | 1 | " in text
+        assert ("2 is more" in text) == (scale == "full")
+        assert "| b | 1 | 2 | differs | 1 |  |" in text
 
 
 def test_rows_without_any_are_refused() -> None:
@@ -312,6 +328,25 @@ class TestCommand:
         (beside,) = (result for result in cli.stored(out) if result.name == "T4.5")
         assert beside.lines == alone.lines
         assert {result.name for result in cli.stored(out)} == {"T4.5", "T4.9"}
+
+    def test_runs_seeds_and_shows_the_verdicts_of_all(
+        self, runner: CliRunner, spark: SparkSession, tmp_path: Path
+    ) -> None:
+        out = tmp_path / "out"
+        done = runner.invoke(
+            cli.sim, ["run", "T4.9", "--scale", "small", "--seeds", "3,5-6", "--out", str(out)]
+        )
+        assert done.exit_code == 0, done.output
+        text = (out / "SEEDS.md").read_text()
+        assert "| over all seeds | paper | ours | 3 | 5 | 6 |" in text
+        assert "| T_d grows with S | check | yes |" in text
+        assert [Result.read(out / f"seed-{seed}" / "T4.9").seed for seed in (3, 5, 6)] == [3, 5, 6]
+        assert not (out / "seed-3" / "figures").exists()
+
+    @pytest.mark.parametrize("seeds", ["", "x", "3-", "5-4", "1,1-2"])
+    def test_refuses_seeds_that_are_none(self, seeds: str) -> None:
+        with pytest.raises(ValueError, match="seed"):
+            parsed(seeds)
 
     def test_refuses_names_that_are_none(self, runner: CliRunner, tmp_path: Path) -> None:
         done = runner.invoke(cli.sim, ["run", "T9.9", "--out", str(tmp_path / "out")])

@@ -7,7 +7,8 @@ To add an experiment put a module that defines ``EXPERIMENT = Experiment(...)`` 
 * ``summarise(frames)`` gets the same tables as Spark DataFrames, read back from Parquet, and aggregates them
   with the functions of `ildm_bench.sim.experiments.summary`: ``{"means": collected(frame)}``, a few rows
   each.
-* ``compare(summary, scale)`` puts the paper's values beside ours, a `Line` for each.
+* ``compare(summary, scale)`` puts the paper's values beside ours, a `Line` for each, with the verdicts of
+  `ildm_bench.sim.experiments.verdicts`.
 * ``draw(summary)`` makes the pictures with `ildm_bench.sim.experiments.drawing`.
 """
 
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from ildm_bench.report.style import drawing
 from ildm_bench.report.svg import Picture, write_png
@@ -32,10 +33,11 @@ if TYPE_CHECKING:
 
 Scale = Literal["small", "full"]
 """``full``: the paper's parameters. ``small``: the same relations in a few seconds."""
-Verdict = Literal["agree", "differs", "open", "check", "beyond"]
-"""``agree``, ``differs``: a finding beside the paper's. ``open``: it depends on the seed or the reading, and
-``why`` says how. ``check``: a definition or closed form, which holds by construction where the code is right
-and is no finding. ``beyond``: the paper states no value, ours stands alone."""
+Verdict = Literal["agree", "agrees under", "differs", "open", "check", "beyond"]
+"""``agree``, ``differs``: a finding beside the paper's. ``agrees under``: under a reading that the paper does
+not state, one of several that were tried. ``open``: it depends on the seed, and ``why`` says how. ``check``:
+a definition or closed form, which holds by construction where the code is right and is no finding.
+``beyond``: the paper states no value, ours stands alone."""
 Say = Callable[[str], None]
 Tables = Mapping[str, pa.Table]
 Frames = Mapping[str, "DataFrame"]
@@ -43,6 +45,7 @@ Summary = Mapping[str, Sequence[Mapping[str, Any]]]
 
 RESULT = "result.json"
 FIGURES = "figures"
+SMALL_SCALE = "no verdict: the paper's parameters are those of the full scale"
 
 
 def in_all(holds: Sequence[bool]) -> Verdict:
@@ -60,6 +63,30 @@ class Line(BaseModel):
     ours: str
     verdict: Verdict
     why: str = ""
+    band: str = ""
+    """Limits or relation that the verdict was held against; a verdict has one."""
+    reading: str = ""
+    """How the paper was read. The reading was fixed before it was run on fresh seeds."""
+    tried: int = 0
+    """Readings that were tried, this one included."""
+    any_scale: bool = False
+    """The paper's parameters are met at small scale as well."""
+    value: float | None = None
+    limits: tuple[float | None, float | None] | None = None
+    """Our value and its limits in numbers, to be judged over several seeds."""
+    theirs: float | None = None
+    sample: tuple[float, ...] = ()
+    """The paper's value of one run, and graphs of ours beside it."""
+
+    @model_validator(mode="after")
+    def _judged_by_something(self) -> Line:
+        if self.verdict != "beyond" and not self.band:
+            raise ValueError(f"{self.quantity}: a verdict without a band or a relation")
+        if bool(self.reading) != (self.tried > 0):
+            raise ValueError(f"{self.quantity}: a reading goes with the number of readings tried")
+        if self.verdict == "agrees under" and not self.reading:
+            raise ValueError(f"{self.quantity}: agrees under no reading")
+        return self
 
 
 class Figure(BaseModel):
@@ -88,6 +115,9 @@ class Result(BaseModel):
     command: str
     machine: str
     date: str
+    commit: str = "unknown"
+    runs: str = "unknown"
+    """What was run: tables, an event model, or a plugin."""
     rows: int
     seconds: float
     """Simulation, Parquet, Spark and figures together."""
@@ -97,8 +127,21 @@ class Result(BaseModel):
     ended: float
     """Unix times; experiments run beside each other."""
     lines: list[Line]
+    """Each with its verdict, at small scale as well; pages show `compared`."""
     figures: list[Figure]
     notes: list[str]
+
+    @property
+    def compared(self) -> list[Line]:
+        """The lines, at small scale without verdicts where the paper's parameters are those of full scale."""
+        if self.scale == "full":
+            return self.lines
+        return [
+            line
+            if line.any_scale or line.verdict in {"check", "beyond"}
+            else line.model_copy(update={"verdict": "beyond", "why": SMALL_SCALE})
+            for line in self.lines
+        ]
 
     @classmethod
     def read(cls, directory: Path) -> Result:
@@ -123,6 +166,8 @@ class Experiment:
     summarise: Callable[[Frames], Summary]
     compare: Callable[[Summary, Scale], list[Line]]
     draw: Callable[[Summary], Sequence[Picture]]
+    runs: str = "tables"
+    """What it runs: ``tables`` (converged ones), an event model, a formula, or plugins by name."""
     notes: Sequence[str] = ()
     """Decisions and limits that a reader of the figures has to know."""
     section: str = ""
@@ -140,6 +185,9 @@ class Setting:
     command: str
     machine: str
     date: str
+    commit: str = "unknown"
+    pictures: bool = True
+    """Without: no figures, as for the seeds after the first."""
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
@@ -202,9 +250,11 @@ def conclude(
     say(f"summarises {simulated.rows:,} rows")
     summary = experiment.summarise(read_frames(spark, simulated.kinds, setting.out, name))
     lines = experiment.compare(summary, setting.scale)
-    say("draws")
-    with drawing():
-        figures = [_written(picture, setting.out / FIGURES) for picture in experiment.draw(summary)]
+    figures: list[Figure] = []
+    if setting.pictures:
+        say("draws")
+        with drawing():
+            figures = [_written(picture, setting.out / FIGURES) for picture in experiment.draw(summary)]
     result = Result(
         name=name,
         section=experiment.section,
@@ -216,6 +266,8 @@ def conclude(
         command=setting.command,
         machine=setting.machine,
         date=setting.date,
+        commit=setting.commit,
+        runs=experiment.runs,
         rows=simulated.rows,
         seconds=simulated.seconds + time.monotonic() - clock,
         cpu=simulated.cpu + time.process_time() - cpu,

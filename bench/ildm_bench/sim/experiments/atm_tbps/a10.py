@@ -58,6 +58,7 @@ def compare(summary: Summary, scale: Scale) -> list[Line]:
             quantity="L = 120: one hop to everybody up to S =",
             paper=str(FEW),
             ours=f"{reach[120]} in all graphs",
+            band="a bound: at least the paper's S",
             verdict="agree" if reach[120] >= FEW else "differs",
             why="S doubles from step to step; the neighbours need room in the table as well",
         ),
@@ -71,6 +72,7 @@ def compare(summary: Summary, scale: Scale) -> list[Line]:
             quantity=f"L = 60: shorter than SG-TBPS up to S = {FEW}, at least",
             paper="more than 60 %",
             ours=few,
+            band="a bound: above 60 %, by two standard errors",
             verdict=few_verdict,
             why="SG-TBPS enters the range at the publisher's farthest neighbour there; were it divided "
             f"among all of the publisher's neighbours in it, the least cut would be {divided}",
@@ -79,6 +81,7 @@ def compare(summary: Summary, scale: Scale) -> list[Line]:
             quantity="L = 60: shorter than SG-TBPS for larger topics, at least",
             paper="more than 20 %",
             ours=many,
+            band="a bound: above 20 %, by two standard errors",
             verdict=many_verdict,
             why="a bound, and it holds. As the paper does not say 60 % here, its paths are longer than ours: "
             "our tables hold all that can be learned; what its brokers had learned it does not say",
@@ -96,6 +99,7 @@ def compare(summary: Summary, scale: Scale) -> list[Line]:
             quantity="largest table of SG-TBPS",
             paper="58",
             ours=f"{slots['mean']:.0f} ({slots['smallest']:.0f} to {slots['largest']:.0f}), two a level",
+            band="one run of the paper",
             verdict="open",
             why="the paper does not say what it counts: 58 are two places in each of 29 levels; fewer are "
             "filled, and fewer yet are different neighbours",

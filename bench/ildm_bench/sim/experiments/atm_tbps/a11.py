@@ -35,6 +35,7 @@ def compare(summary: Summary, scale: Scale) -> list[Line]:
             ours=", ".join(
                 f"L = {limit}: up to S = {max(found, default=0)}" for limit, found in reach.items()
             ),
+            band="all paths of one hop at some S, both L",
             verdict=in_all([bool(found) for found in reach.values()]),
         ),
         *(
@@ -42,6 +43,7 @@ def compare(summary: Summary, scale: Scale) -> list[Line]:
                 quantity=f"{method}: the longest path is longer than the mean",
                 paper="yes",
                 ours=f"in {longer[method]['mean']:.0%} of {longer[method]['count']} graphs",
+                band="the mean, by definition",
                 verdict="check" if longer[method]["mean"] == 1 else "open",
                 why="by definition, unless all paths are equally long"
                 if longer[method]["mean"] == 1

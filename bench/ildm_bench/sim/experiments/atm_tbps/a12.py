@@ -55,6 +55,7 @@ def beside_one_broker(name: str, found: Of, one: Of) -> Line:
         ours=f"{found[10]['mean']:.1f} ms beside {one[10]['mean']:.2f} ms at S = 10, "
         f"{found[largest]['mean']:.0f} ms beside {one[largest]['mean']:.0f} ms at S = {largest:,}; "
         + (f"faster from S = {crossed:,} on" if crossed else "never faster"),
+        band=f"all graphs above one broker up to S = {FEW}, below at S = {largest:,}",
         verdict=verdict,
         why="" if verdict == "agree" else "compared in all graphs, and by the means",
     )
@@ -69,6 +70,7 @@ def for_few(name: str, found: Of, one: Of) -> Line:
         quantity=f"{name}: comparable to one broker up to S = {FEW}",
         paper="comparable",
         ours=f"the same up to S = {same}" + (f", {slower[at]:.0%} slower at {at}" if at > same else ""),
+        band=f"at most {COMPARABLE:.0%} above one broker",
         verdict="agree" if slower[at] <= COMPARABLE else "open",
         why=f"up to {COMPARABLE:.0%} counts as comparable here; the paper says neither how near that is nor "
         "for how many. While it is single-hop the two are the same by construction, and a hop more costs as "
@@ -94,6 +96,7 @@ def for_many(flexible: Sequence[Of], others: Sequence[Of]) -> Line:
         quantity="ATM-TBPS for many subscribers, beside SG-TBPS and Scribe",
         paper="comparable to them",
         ours=f"{min(times):.1f} to {max(times):.1f} times as fast at S > {FEW}",
+        band=f"within {COMPARABLE:.0%} of both",
         verdict=verdict,
         why=why,
     )

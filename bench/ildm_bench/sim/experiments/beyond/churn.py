@@ -383,6 +383,7 @@ def parameters(scale: Scale) -> str:
 
 EXPERIMENT = Experiment(
     name="churn",
+    runs="plugin sg_tbps",
     title="Joins, leaves and crashes while messages are published",
     parameters=parameters,
     run=run,

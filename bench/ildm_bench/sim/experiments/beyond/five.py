@@ -332,6 +332,7 @@ def parameters(scale: Scale) -> str:
 
 EXPERIMENT = Experiment(
     name="five",
+    runs="plugins sf, sg_tbps, atm_tbps, stla; tables (Scribe)",
     title="Five algorithms side by side over subscribers and distance",
     parameters=parameters,
     run=run,

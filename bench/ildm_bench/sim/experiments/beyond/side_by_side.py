@@ -212,6 +212,7 @@ def parameters(scale: Scale) -> str:
 
 EXPERIMENT = Experiment(
     name="side-by-side",
+    runs="tables; plugins pf, sf",
     title="One publish under each algorithm",
     parameters=parameters,
     run=run,

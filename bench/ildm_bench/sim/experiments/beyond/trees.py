@@ -118,6 +118,7 @@ def parameters(scale: Scale) -> str:
 
 EXPERIMENT = Experiment(
     name="trees",
+    runs="trees of the link layer",
     title="Delays along the tree of links",
     parameters=parameters,
     run=run,

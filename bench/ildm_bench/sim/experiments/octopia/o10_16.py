@@ -273,6 +273,7 @@ def plugin_line(summary: Summary) -> Line:
         paper="",
         ours=f"{plugin:,} copies against {model:,}, to the same brokers: {'yes' if same else 'NO'}; "
         f"{mean_plugin:.2f} ms on average against {mean:.2f}",
+        band="equal",
         verdict="check" if same else "differs",
         why="" if same else "they ought to be the same",
     )
@@ -307,6 +308,7 @@ def draw(summary: Summary) -> Sequence[Picture]:
 
 EXPERIMENT = Experiment(
     name="O10-16",
+    runs="event model; plugin octopia",
     title="Subscriptions and publications over the number of subscribers",
     parameters=lambda scale: (
         f"56 brokers, {PUBLISHERS} publishers; {sizes(scale)[0]:,} to {sizes(scale)[-1]:,} subscribers, "

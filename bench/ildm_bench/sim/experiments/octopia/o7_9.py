@@ -95,6 +95,7 @@ def compare(summary: Summary, scale: Scale) -> list[Line]:
             quantity=f"O7: delay of PADRES at {sizes(scale)[-1]} publishers against {sizes(scale)[0]}",
             paper="nearly constant",
             ours="; ".join(f"{name}: {percent(change)}" for name, change in ends.items()),
+            band=f"at most {FLAT:.0%}",
             verdict="agree" if all(abs(change) <= FLAT for change in ends.values()) else "differs",
             why="" if all(abs(change) <= FLAT for change in ends.values()) else "more than 10 %",
         ),
@@ -111,6 +112,7 @@ def draw(summary: Summary) -> Sequence[Picture]:
 
 EXPERIMENT = Experiment(
     name="O7-9",
+    runs="event model",
     title="Advertisements over the number of publishers",
     parameters=lambda scale: (
         f"56 brokers; {sizes(scale)[0]} to {sizes(scale)[-1]} publishers, one after the other; four costs, "

@@ -83,6 +83,14 @@ class Quantity:
     always: bool = False
 
     @property
+    def band(self) -> str:
+        """What the change has to keep under each of the costs."""
+        if self.within is not None:
+            return f"at most {self.within:.0%} from none"
+        least = f", by {self.least:.0%} at least" if self.least else ""
+        return f"sign: {'less' if self.below else 'more'}{least}, all seeds and costs"
+
+    @property
     def measure(self) -> str:
         return f"{self.name}: {self.text}"
 
@@ -162,6 +170,7 @@ def line(quantity: Quantity, summary: Summary) -> Line:
         quantity=quantity.key,
         paper=quantity.paper,
         ours=ours,
+        band=quantity.band,
         verdict="check" if quantity.check and verdict == "agree" else verdict,
         why=quantity.why if quantity.always or verdict != "agree" else "",
     )
@@ -180,6 +189,7 @@ def trend(quantity: Quantity, text: str, summary: Summary, why: str) -> Line:
         quantity=text,
         paper="yes",
         ours="; ".join(said),
+        band="sign: less at the largest size than at the smallest, under all costs",
         verdict=verdict,
         why="" if verdict == "agree" else why,
     )

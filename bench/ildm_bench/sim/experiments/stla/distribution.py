@@ -79,6 +79,7 @@ def shorter(summary: Summary) -> list[Line]:
                 quantity=f"the worst case of STLA is shorter, {distribution}",
                 paper="yes",
                 ours=f"{span(stla)} against {span(st)} ms",
+                band="the longest of STLA below the shortest of ST, all graphs",
                 verdict="agree" if stla["largest"] < st["smallest"] else "differs",
             )
         )

@@ -97,6 +97,7 @@ def compare(scenario: Scenario, why: str, summary: Summary, scale: Scale) -> lis
                 paper="76 % less (not said for which distribution)",
                 ours=f"{percent(share)} less: {span(latency(STLA, distribution, largest))} against "
                 f"{span(latency(ST, distribution, largest))} ms",
+                band=f"in the span of our graphs, or {100 * NEAR:g} points from their mean",
                 verdict="agree" if agrees else "differs",
                 why=f"within the span of our graphs, or {100 * NEAR:g} points of their mean"
                 if agrees
@@ -113,6 +114,7 @@ def compare(scenario: Scenario, why: str, summary: Summary, scale: Scale) -> lis
             ours=f"at {sum(better)} of {len(better)} numbers of subscribers; at {largest:,} "
             f"{saved(STLA, 'Zipf', largest)['mean']:.1%} against "
             f"{saved(STLA, 'uniform', largest)['mean']:.1%}",
+            band="at each number of subscribers",
             verdict=in_all(better),
             why="means of graphs that differ by more than the two distributions do",
         )
@@ -126,6 +128,7 @@ def compare(scenario: Scenario, why: str, summary: Summary, scale: Scale) -> lis
                     quantity=f"{method} scales, {distribution}",
                     paper="maintains scalability",
                     ours=f"{largest // least:,} times the subscribers take {many / few:.1f} times as long",
+                    band="at most twice the logarithm",
                     verdict="agree" if many / few < 2 * math.log(largest, least) else "differs",
                     why=f"as the logarithm it were {math.log(largest, least):.1f} times; twice that agrees",
                 )

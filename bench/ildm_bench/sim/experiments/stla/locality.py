@@ -99,6 +99,7 @@ def compare(scenario: Scenario, why: str, summary: Summary, scale: Scale) -> lis
                     f"{words_of(share(ST, distribution, layer))}"
                     for distribution in DISTRIBUTIONS
                 ),
+                band="in all graphs",
                 verdict=in_all(holds),
             )
         )
@@ -111,6 +112,7 @@ def compare(scenario: Scenario, why: str, summary: Summary, scale: Scale) -> lis
                 quantity=f"{method}: messages {scenario.layers[lowest]}, more with Zipf than uniform",
                 paper="yes",
                 ours=f"{words_of(popular)} against {words_of(even)}",
+                band="spans of the graphs apart",
                 verdict="agree" if apart else "open" if near else "differs",
                 why="" if apart else why,
             )

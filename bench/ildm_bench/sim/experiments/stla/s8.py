@@ -26,6 +26,7 @@ def compare(summary: Summary, scale: Scale) -> list[Line]:
                 quantity=f"worst case of {method}, Zipf",
                 paper=paper,
                 ours=f"{span(worst)} ms",
+                band="in the span of our graphs",
                 verdict="agree" if agrees else "differs",
                 why="within the span of our graphs" if agrees else WHY[method],
             )

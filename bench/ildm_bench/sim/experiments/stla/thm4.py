@@ -113,6 +113,7 @@ def compare(summary: Summary, scale: Scale) -> list[Line]:
                 quantity=f"borders of {clusters:,} {name} passed by all messages (Theorem 4)",
                 paper=f"|L|/2 log2 M = {theirs:,.1f}; with |L|-1 borders {(clusters - 1) / 2 * digits:,.1f}",
                 ours=f"{span(borders, 1)}: {ratio:.2f} of it",
+                band=f"{NEAR[0]:g} to {NEAR[1]:g} times",
                 verdict="agree" if NEAR[0] <= ratio <= NEAR[1] else "differs",
                 why=f"to within {NEAR[0]:g} to {NEAR[1]:g} times",
             ),
@@ -127,6 +128,7 @@ def compare(summary: Summary, scale: Scale) -> list[Line]:
                 quantity=f"hops between {name} on the way to a subscriber (Theorem 3)",
                 paper=f"at most {min(clusters, digits):.1f} on average",
                 ours=span(hops, 2),
+                band="a bound: at most the paper's",
                 verdict=bounded(hops["largest"], clusters, digits),
                 why="the lesser of |L| and log2 M; "
                 + ("no path enters a cluster twice" if clusters <= digits else "log2 M is of ideal vectors"),
@@ -139,6 +141,7 @@ def compare(summary: Summary, scale: Scale) -> list[Line]:
             quantity="size of the cut, summed over the gaps between keys (Lemma 1)",
             paper=f"M/2 log2 M = {subscribers * digits / 2:,.0f}",
             ours=f"{span(cut)}: {ratio:.2f} of it",
+            band=f"{NEAR[0]:g} to {NEAR[1]:g} times",
             verdict="agree" if NEAR[0] <= ratio <= NEAR[1] else "differs",
             why="exact for ideal vectors and a start at an end; here vectors are random, and the start lies "
             "anywhere",

@@ -56,6 +56,7 @@ def compare(summary: Summary, scale: Scale) -> list[Line]:
             quantity=f"mean hops does not depend on the topic's size, N = {largest:,}",
             paper="not affected",
             ours=f"all patterns within {apart:.1%} of each other ({min(all_of):.1f} to {max(all_of):.1f})",
+            band=f"all patterns within {CLOSE:.0%}",
             verdict="agree" if apart <= CLOSE else "differs",
             why=f"up to {CLOSE:.0%} counts as not affected",
         ),
@@ -65,6 +66,7 @@ def compare(summary: Summary, scale: Scale) -> list[Line]:
             ours=", ".join(
                 f"N = {nodes:,}: {value:.1f}" for nodes, value in zip(sizes(scale), by_size, strict=True)
             ),
+            band="more at each larger N",
             verdict="agree" if by_size == sorted(by_size) else "differs",
             why="mean of the patterns",
         ),
@@ -72,6 +74,7 @@ def compare(summary: Summary, scale: Scale) -> list[Line]:
             quantity=f"Scribe / SG-TBPS for delta, epsilon, zeta at N = {largest:,}",
             paper="more than 4",
             ours=", ".join(f"{ratio:.1f}" for ratio in ratios),
+            band="a bound: more than 4, all three",
             verdict="agree" if min(ratios) > 4 else "differs",
             why="" if min(ratios) > 4 else "grows with N: the paper's ratio is that of N = 100,000",
         ),
@@ -84,6 +87,7 @@ def compare(summary: Summary, scale: Scale) -> list[Line]:
             paper=str(PAPER),
             ours=f"{', '.join(f'{value:.1f}' for value in small)}; in the tree alone "
             + ", ".join(f"{value:.1f}" for value in inside),
+            band="rounded, equal",
             verdict="agree" if all(round(value) == PAPER for value in small) else "differs",
             why="the thesis counts from publisher to subscriber, and gives whole hops. It would be 16 "
             "without the hop from the publisher to the root, whose address it knows; that this is left out "

@@ -64,6 +64,7 @@ def compare(summary: Summary, scale: Scale) -> list[Line]:
             paper="no significant difference",
             ours=f"at most {apart:.2f} apart (Kolmogorov-Smirnov); "
             f"means {mean[SG]:.1f} and {mean[SCRIBE]:.1f} hops",
+            band="at most 0.1 apart",
             verdict="agree" if apart <= 0.1 else "differs",
             why=f"Scribe's curve lies {mean[SCRIBE] - mean[SG]:+.1f} hops away and is wider "
             f"({width[SCRIBE]:.0f} hops from 5 % to 95 %, not {width[SG]:.0f}): its trees reach over all "
@@ -73,6 +74,7 @@ def compare(summary: Summary, scale: Scale) -> list[Line]:
             quantity="no undesirable effect of SG-TBPS on the distribution",
             paper="none",
             ours="its curve is nowhere below Scribe's" if never_right else "its curve crosses Scribe's",
+            band="nowhere below Scribe's by more than 0.01",
             verdict="agree" if never_right else "differs",
             why="to within 0.01",
         ),

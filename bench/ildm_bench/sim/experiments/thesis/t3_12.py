@@ -44,6 +44,7 @@ def compare(summary: Summary, scale: Scale) -> list[Line]:
             quantity="SG-TBPS: r of sending and forwarding, 99 % interval",
             paper="1.0, N/A",
             ours=f"{r:.4f}, {interval_words(r, count)}",
+            band="equal, by definition",
             verdict="check" if exact else "differs",
             why="a topic's only publisher stands beside its subscribers, hands each message to one of them "
             f"and forwards nothing else; {repeats_words(proposed)}",
@@ -52,6 +53,7 @@ def compare(summary: Summary, scale: Scale) -> list[Line]:
             quantity="Scribe: r of sending and forwarding, 99 % interval",
             paper="0.1310, -0.1290 to 0.3742",
             ours=f"{r_scribe:.4f}, {interval_words(r_scribe, count_scribe)}",
+            band="among our graphs",
             verdict="agree" if among else "differs",
             why=f"the paper's r lies {'among' if among else 'outside'} those of our graphs; "
             f"{repeats_words(scribe)}. That says "

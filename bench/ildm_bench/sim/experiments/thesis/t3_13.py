@@ -64,6 +64,7 @@ def compare(summary: Summary, scale: Scale) -> list[Line]:
             quantity="SG-TBPS: r of receiving and forwarding, 99 % interval",
             paper=f"{PAPER}, {PAPER_INTERVAL[0]:.4f} to {PAPER_INTERVAL[1]:.4f}",
             ours=f"{r:.4f}, {interval_words(r, count)}",
+            band=f"among our graphs, or ours in {PAPER_INTERVAL[0]} to {PAPER_INTERVAL[1]}",
             verdict="agree" if agrees else "differs",
             why=f"unexplained. {repeats_words(proposed)}: the paper's r is {apart:.0f} standard deviations "
             f"of graphs away. r depends on the share of subscribers with two children in their tree alone: "
@@ -86,6 +87,7 @@ def compare(summary: Summary, scale: Scale) -> list[Line]:
             quantity="SG-TBPS: receiving and forwarding are correlated",
             paper="yes",
             ours=f"r of all graphs at least {min(every):.3f}",
+            band=f"above {CORRELATED}, all graphs",
             verdict=in_all([one > CORRELATED for one in every]),
             why=f"above {CORRELATED} counts as correlated",
         ),
@@ -93,6 +95,7 @@ def compare(summary: Summary, scale: Scale) -> list[Line]:
             quantity="Scribe: r of receiving and forwarding, 99 % interval",
             paper="-0.0045, -0.0126 to 0.0037",
             ours=f"{r_scribe:.4f}, {interval_words(r_scribe, count_scribe)}",
+            band="|r| below 3 standard errors of none, all graphs",
             verdict=in_all([abs(one) < 3 / math.sqrt(pairs) for one, pairs in scribe]),
             why="no correlation in both; " + repeats_words(scribe),
         ),
@@ -100,6 +103,7 @@ def compare(summary: Summary, scale: Scale) -> list[Line]:
             quantity="SG-TBPS: forwards per message received, at most",
             paper="2",
             ours=f"{max(most):g}",
+            band="at most 2, by construction",
             verdict="check" if max(most) <= 2 else "differs",
             why="MRF divides what is left of a range into two parts at most",
         ),
@@ -107,6 +111,7 @@ def compare(summary: Summary, scale: Scale) -> list[Line]:
             quantity="Scribe: forwards per message received, at most",
             paper="more than 1,000",
             ours=f"{most_scribe[0]:,.0f}",
+            band="above 1,000, all graphs",
             verdict=in_all(beyond_1000),
             why=f"{graphs_words(most_scribe)}, more than 1,000 in {sum(beyond_1000)} of them; the paper "
             "has one" + ("" if scale == "full" else ", and more nodes"),

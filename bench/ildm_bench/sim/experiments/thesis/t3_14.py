@@ -103,6 +103,7 @@ def compare(summary: Summary, scale: Scale) -> list[Line]:
                 quantity=f"{words}: linear in the topics of a node",
                 paper="both methods",
                 ours=", ".join(f"{method} within {value:.1%} of a line" for method, value in bent.items()),
+                band="within 5 % of a line",
                 verdict="agree" if max(bent.values()) <= 0.05 else "differs",
                 why="up to 5 % of the largest value counts as linear",
             ),
@@ -111,6 +112,7 @@ def compare(summary: Summary, scale: Scale) -> list[Line]:
                 paper="yes",
                 ours=f"{proposed[0]:.1f} to {proposed[-1]:.1f} against {scribe[0]:.1f} to {scribe[-1]:.1f} "
                 f"({dht[0]:.1f} to {dht[-1]:.1f} with the tables of the DHT)",
+                band="larger, all means",
                 verdict="agree"
                 if all(
                     one > max(other, third) for one, other, third in zip(proposed, scribe, dht, strict=True)

@@ -139,6 +139,7 @@ def compare(summary: Summary, scale: Scale) -> list[Line]:
                 ours=", ".join(
                     f"{method} {1 - max(value):.1%} to {1 - min(value):.1%}" for method, value in bent.items()
                 ),
+                band="R squared above 98 %, twice as near as Scribe, and nearer to the diagonal, all graphs",
                 verdict=in_all(linear + nearer),
                 why="how much of the curve a straight line explains (R squared). Linear (more than 98 % and "
                 f"twice as near to it as Scribe) in {sum(linear)} of {len(linear)} graphs; nearer to the "
@@ -160,6 +161,7 @@ def compare(summary: Summary, scale: Scale) -> list[Line]:
                 ours=", ".join(
                     f"{method} r = {min(value):.3f} to {max(value):.3f}" for method, value in r.items()
                 ),
+                band="r above 0.95, Scribe's below 0.5, all graphs",
                 verdict=in_all(follows),
                 why="correlation of a node's topics with the entries of its tables; above 0.95, and Scribe's "
                 f"below 0.5, in {sum(follows)} of {len(follows)} graphs",

@@ -50,6 +50,7 @@ def compare(summary: Summary, scale: Scale) -> list[Line]:
                     f"{ratio:.1f} ({p} p/t: {mean[SCRIBE, p, count]:,.0f} / {mean[SG, p, count]:,.0f})"
                     for p, ratio in zip(PUBLISHERS, ratios, strict=True)
                 ),
+                band=f"{DIGIT[0]:.1f} to {DIGIT[1]:.1f}: 10^0.5 to 10^1.5",
                 verdict="agree" if all(DIGIT[0] <= ratio <= DIGIT[1] for ratio in ratios) else "differs",
                 why="about one digit: between 10^0.5 and 10^1.5",
             )
@@ -66,6 +67,7 @@ def compare(summary: Summary, scale: Scale) -> list[Line]:
             quantity="grows with publishers and with subscribers",
             paper="both methods",
             ours="both methods" if grows else "not everywhere",
+            band="more with more of either, all means",
             verdict="agree" if grows else "differs",
         )
     )

@@ -86,6 +86,8 @@ def compare(summary: Summary, scale: Scale) -> list[Line]:
             quantity=f"SG-TBPS, {groups} publishers",
             paper="0, 0",
             ours=", ".join(f"{np.mean([row['messages_without'] for row in rows]):g}" for rows in found),
+            band="equal, in all overlays",
+            any_scale=True,
             verdict=in_all(none) if heard else "differs",
             why=f"the plugin itself on {nodes} nodes, {counted(worlds(scale), 'overlay')} each, after the "
             f"last subscriber has left; with one subscriber before that and after: {with_one} messages, "
@@ -102,6 +104,7 @@ def compare(summary: Summary, scale: Scale) -> list[Line]:
             quantity=f"Scribe, {groups} publishers",
             paper="more than 0",
             ours=", ".join(f"{value:g}" for value in scribe),
+            band="more than 0",
             verdict="check" if all(scribe) else "differs",
             why="each message goes to the root, which has nobody to send it to",
         ),
@@ -146,6 +149,7 @@ def parameters(scale: Scale) -> str:
 
 EXPERIMENT = Experiment(
     name="T3.8",
+    runs="tables; plugin sg_tbps",
     title="Messages of publishing, no subscriber",
     parameters=parameters,
     run=run,

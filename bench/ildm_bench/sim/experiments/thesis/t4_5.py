@@ -83,24 +83,28 @@ def compare(summary: Summary, scale: Scale) -> list[Line]:
             quantity="SFB: nodes at each depth",
             paper=f"binomial coefficients of {digits}",
             ours="the same, all depths" if sfb == binomial else str(sfb),
+            band="equal",
             verdict="check" if sfb == binomial else "differs",
         ),
         Line(
             quantity="SFB: depth of most nodes",
             paper=" and ".join(map(str, middle)),
             ours=f"{' and '.join(map(str, most))} ({max(sfb):,} nodes each)",
+            band="equal",
             verdict="check" if most == middle else "differs",
         ),
         Line(
             quantity="MRF: nodes at each depth",
             paper="1, then powers of 2",
             ours="the same, all depths" if mrf == powers else str(mrf),
+            band="equal",
             verdict="check" if mrf == powers else "differs",
         ),
         Line(
             quantity="MRF: depth of most nodes",
             paper=f"{digits}, the deepest",
             ours=f"{mrf.index(max(mrf))} ({max(mrf):,} nodes), deepest {len(mrf) - 1}",
+            band="equal",
             verdict="check" if mrf.index(max(mrf)) == digits == len(mrf) - 1 else "differs",
         ),
         Line(

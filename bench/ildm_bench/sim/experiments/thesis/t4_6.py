@@ -109,6 +109,7 @@ def compare(summary: Summary, scale: Scale) -> list[Line]:
                 quantity=f"{routing}, mean hops, ideal vectors",
                 paper=f"{formula}; {closed_form(routing, largest):.3f} at {largest:,}",
                 ours=f"{ours[largest]:.3f} at {largest:,}; largest deviation of all N_R {off:.1e}",
+                band="equal, to 1e-9",
                 verdict="check" if off < 1e-9 else "differs",
             )
         )
@@ -131,6 +132,7 @@ def compare(summary: Summary, scale: Scale) -> list[Line]:
                 )
             )
             + f" at {largest:,}",
+            band="as the closed form",
             verdict="differs",
             why="the thesis derives its means for evenly spaced lists. In a random graph the neighbour at a "
             "level is at a random distance, so that the range is divided unevenly and trees get deeper",
@@ -161,6 +163,7 @@ def _saving(summary: Summary, vectors: str, paper: str, why: str = "") -> Line:
         quantity=f"SFB / MRF, {vectors} vectors",
         paper=paper,
         ours=f"{part:.3f}{error} at {largest:,}: SFB saves {1 - part:.0%}",
+        band=f"0.5 ± {ABOUT:g}",
         verdict="differs" if not near else "check" if vectors == "ideal" else "agree",
         why=why or f"to within {ABOUT}",
     )
