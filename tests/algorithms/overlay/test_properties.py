@@ -102,10 +102,12 @@ FORMER = [5056, 5092, 5179, 5193, 5226]
 # A node has no key in the graph, and some that are to enter; the other node is alone, or none is known.
 KEYLESS = [5759, 6712, 6958, 7492, 7503, 9175]
 # The same, and the only other node that is known has left; messages to it get no answer at all.
-FORSAKEN = [26596]
+FORSAKEN = [21631, 24479, 26596]
+# A key waits for one that waits for it, as a node has said that is gone.
+MISLED = [24013]
 
 
-@pytest.mark.parametrize("number", FORMER + KEYLESS + FORSAKEN)
+@pytest.mark.parametrize("number", FORMER + KEYLESS + FORSAKEN + MISLED)
 def test_rare_schedules(number: int) -> None:
     draw = Random(number)
     steps = [draw.choice(STEPS) for _ in range(draw.randint(5, 25))]

@@ -252,7 +252,7 @@ def test_a_trace_says_that_this_site_does_not_publish_to_the_topic() -> None:
     traces: list[MessageTrace] = []
     for node in (a, b):
         node.algorithm.trace("t", traces.append)
-    world.run(1.0)
+        world.run(1.0)
     mine, other = traces
     assert all(UNPUBLISHED not in tree.facts for tree in mine.trees)
     assert all(tree.facts[UNPUBLISHED] is True for tree in other.trees)

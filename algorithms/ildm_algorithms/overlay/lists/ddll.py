@@ -196,6 +196,8 @@ class Lists:
             case SetRNak(present=True, hint=None):
                 # It is entering or leaving the list itself.
                 if asked.key in attach.hinted:
+                    # Once, because the key that has named it may be gone, and both would wait for each other.
+                    attach.hinted.discard(asked.key)
                     self._wait(attach)
                     return
                 # Keys that wait for each other would wait forever; the search knows who goes first.
@@ -445,8 +447,9 @@ class Lists:
         attach.waiting = False
         if attach.done:
             return
-        nobody = self.finder.contact() is None or attach.attempt >= _SEARCHES
-        if not self.table.keys() and (alone or (pred is None and nobody)):
+        if not self.table.keys() and (
+            alone or (pred is None and (attach.attempt >= _SEARCHES or self.finder.contact() is None))
+        ):
             # A node that is alone takes no key that joins. There may be nobody to ask: no search suspects a
             # node, so contacts that are gone stay known, and joins need a key. Rings become one later.
             self._single(attach)
