@@ -16,7 +16,7 @@ from ildm.core.link.discovery import LEAVE_AFTER
 from ildm.core.link.features import FEATURES
 from ildm.core.link.versions import PROTOCOLS
 from ildm_bench.chaos import classed
-from ildm_bench.chaos.schedule import Client, Fault, Kind, Operation, Schedule, Setting, Variant
+from ildm_bench.chaos.schedule import PAIRED, Client, Fault, Kind, Operation, Schedule, Setting, Variant
 
 SHARED = 16
 """Seeds with one setting."""
@@ -52,6 +52,8 @@ MIXED: dict[Kind, int] = {
 """How often each is drawn where any may be; ``hold-session`` where links have several. Those that lose what
 nothing can keep have to be asked for: ``power`` but for the mode of that name, ``flip``, ``lose-state``,
 ``arrive``."""
+PAIR: dict[Kind, int] = {"deposed": 5, "kill": 4, "both": 3, "cut": 2, "hold": 1}
+"""The same for ``pair``, where each site has a pair of nodes."""
 APART = 0.25
 """How often not one link is cut or held but all those of a site, or all there are."""
 HOARDS = 1 / 12
@@ -250,14 +252,16 @@ def draw(
 ) -> Schedule:
     """The schedule of a seed; ``scale``: if it is not to be the :func:`usual` one.
 
-    ``fault``: a :data:`Kind`, ``kill-all`` (every node at once), ``mixed`` or ``none``. ``setting``: as
-    :func:`draw_setting` has made it, if it is at hand.
+    ``fault``: a :data:`Kind`, ``kill-all`` (every node at once), ``mixed``, ``pair`` or ``none``.
+    ``setting``: as :func:`draw_setting` has made it, if it is at hand.
     """
     setting = setting or draw_setting(seed // SHARED, algorithm, sites=sites, brokers=brokers, mode=mode)
     if fault == "dns":
         setting = replace(setting, discover=True)
     if fault in {"lose-state", "arrive"}:
         setting = forgetful(setting)
+    if fault == "pair" or fault in PAIRED:
+        setting = replace(setting, pairs=True)
     random = Random(f"schedule {algorithm} {seed}")
     pause = Random(f"pause {algorithm} {seed}").choice(PAUSES)
     drawing = _Drawing(random, setting, scale or usual(seed), pause)
@@ -432,6 +436,8 @@ class _Drawing:
                 weights |= {"hold-session": 5} if self.sessions > 1 else {}
                 weights |= {"dns": 10} if self.setting.discover else {}
                 one = random.choices(list(weights), list(weights.values()))[0]
+            elif kind == "pair":
+                one = random.choices(list(PAIR), list(PAIR.values()))[0]
             fault = self.one_fault(one)
             if drawn and random.random() < 0.4:  # while the one before lasts, or just after it
                 before = drawn[-1]
@@ -567,6 +573,9 @@ class _Drawing:
                 return self.fault(kind, tuple(dict.fromkeys(chosen)), round(random.random(), 3))
             case "upgrade" | "downgrade":
                 return self.change(random, kind, (f"node/{site}",), self.moment())
+            case "deposed" | "both":
+                fault = self.fault(kind, (f"node/{site}",), float(random.random() < 0.3))
+                return replace(fault, lasts=round(fault.lasts + random.choice((0.0, 1.0)), 3))
             case "pause":
                 return self.fault(kind, (f"{random.choice(('node', 'node', 'broker'))}/{site}",))
             case "clock":

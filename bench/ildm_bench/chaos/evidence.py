@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ildm_bench.chaos.classed import CONFLATED, EXPIRED, SET_BACK, Class, class_of
 from ildm_bench.chaos.history import Event, Run
-from ildm_bench.chaos.schedule import CHANGES
+from ildm_bench.chaos.schedule import CHANGES, PAIRED
 
 NEVER = float("inf")
 BY_TOPIC = frozenset({"sg_tbps", "atm_tbps", "stla", "octopia"})
@@ -314,7 +314,7 @@ class Evidence:
         return [
             (fault, back)
             for fault, back in self.faults.values()
-            if (fault.topic.startswith("kill") or fault.topic in CHANGES)
+            if (fault.topic.startswith("kill") or fault.topic in CHANGES | PAIRED)
             and fault.session == target
             and begin <= fault.t <= end
         ]

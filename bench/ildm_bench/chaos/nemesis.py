@@ -27,6 +27,8 @@ UNABLE: dict[Kind, str] = {
     "flap": "a run is too short for nodes to follow it",
     "lose-state": "a node without state needs settings of its own",
     "arrive": "the nodes of a run are there before its clients",
+    "deposed": "pause is the same to a pair (--target pair)",
+    "both": "a pair loses its owner (--target pair)",
     "upgrade": "the nodes of a run are of one release",
     "downgrade": "the nodes of a run are of one release",
     "dns": "the nodes of a run are told their neighbours",

@@ -28,7 +28,7 @@ CHUNK = 6.6
 LIVE = Scale(seconds=30.0, publications=round(60 * 30 / CHUNK), faults=3, pause=8.0)
 MOST = 500_000
 """Messages of a run: it has some events for each (`ildm_bench.chaos.check.MOST_EVENTS`)."""
-FAULTS = (*get_args(Kind), "kill-all", "mixed", "none")
+FAULTS = (*get_args(Kind), "kill-all", "mixed", "pair", "none")
 COLUMNS = ("runs", "published", "owed", "lost", "twice", "order", "retained", "stale", "other", "apart")
 """Of the table; those between are invariants, with all that are not named in ``other``."""
 
@@ -56,7 +56,9 @@ SitesOption = Annotated[int | None, typer.Option(min=2, max=5, help="Default: 2 
 ModeOption = Annotated[str, typer.Option(metavar="off|process|power", help="spool.mode of the nodes.")]
 FaultOption = Annotated[
     str,
-    typer.Option(metavar="KIND|kill-all|mixed|none", help="What befalls them; see bench/ildm_bench/chaos."),
+    typer.Option(
+        metavar="KIND|kill-all|mixed|pair|none", help="What befalls them; see bench/ildm_bench/chaos."
+    ),
 ]
 RunsOption = Annotated[int, typer.Option(min=1)]
 SeedOption = Annotated[int, typer.Option(help="Of the first run; the next ones count up.")]

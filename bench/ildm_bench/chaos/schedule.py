@@ -24,6 +24,8 @@ Kind = Literal[
     "flip",
     "lose-state",
     "arrive",
+    "deposed",
+    "both",
     "disk-full",
     "io-error",
     "clock",
@@ -54,6 +56,9 @@ flip: as kill, and one bit of the spool is another [where, as a share of its byt
 lose-state: as kill, and its state directory is empty when it comes back.
 arrive: from 0 on the site has a broker alone, which its clients speak with. After ``lasts`` a node takes the
 broker's place: the clients' connections end, and they come back to the node.
+deposed: where sites are pairs, the member that owns the site stands still for ``lasts``; another one ends it
+and follows. It is back after ``lasts`` [1: its machine is away for ``lasts``, and nobody hears of that].
+both: all members of a pair end; they are back after ``lasts``, a before b [1: b before a].
 disk-full, io-error: nothing more can be written for ``lasts`` [disk-full: bytes that still can].
 clock: wall time jumps [seconds]; it stays so.
 descriptors: for ``lasts`` no connection can be made or accepted.
@@ -74,20 +79,26 @@ drift: everything takes longer and longer, up to [seconds], and then less and le
 flap: everything takes [seconds] longer, and does not, in turn.
 """
 CHANGES = frozenset({"upgrade", "downgrade"})
-NODE_FAULTS = CHANGES | {
-    "power",
-    "tear",
-    "flip",
-    "lose-state",
-    "arrive",
-    "disk-full",
-    "io-error",
-    "clock",
-    "descriptors",
-    "dns",
-}
+PAIRED = frozenset({"deposed", "both"})
+"""Those of pairs alone, to whose nodes only these happen, and kill."""
+NODE_FAULTS = (
+    CHANGES
+    | PAIRED
+    | {
+        "power",
+        "tear",
+        "flip",
+        "lose-state",
+        "arrive",
+        "disk-full",
+        "io-error",
+        "clock",
+        "descriptors",
+        "dns",
+    }
+)
 LINK_FAULTS = frozenset({"cut", "hold", "hold-one-way", "hold-session", "slow", "drift", "flap"})
-DEADLY = CHANGES | {"kill", "power", "tear", "flip", "lose-state", "arrive"}
+DEADLY = CHANGES | PAIRED | {"kill", "power", "tear", "flip", "lose-state", "arrive"}
 """Those that end a process."""
 LONGER = 60
 """Bytes by which one message on several topics is longer than the one before it, four times in five."""
@@ -135,6 +146,8 @@ class Setting:
     """Bytes a second that go from one site to another on each connection, in virtual time; 0: any number."""
     discover: bool = False
     """Nodes are not told whom to dial, but find them by DNS, in virtual time."""
+    pairs: bool = False
+    """Each site has a pair of nodes with one state directory, in virtual time; ``node/SITE`` is its owner."""
 
     @property
     def slowest(self) -> float:
@@ -288,6 +301,11 @@ class Schedule:
                 return f"fault at {fault.at}: the node drains for longer than it is away"
             for target in fault.targets:
                 what, *ends = target.split("/")
+                alone = fault.kind in NODE_FAULTS - PAIRED or fault.kind == "pause"
+                if fault.kind in PAIRED and not self.setting.pairs:
+                    return f"fault at {fault.at}: {fault.kind} needs setting.pairs"
+                if what == "node" and self.setting.pairs and alone:
+                    return f"fault at {fault.at}: {fault.kind} does not happen to a pair"
                 if not set(ends) <= set(sites) or len(ends) != (2 if what == "link" else 1):
                     return f"fault at {fault.at}: there is no {target!r}"
                 wanted = (

@@ -52,6 +52,10 @@ def test_what_has_failed_holds(path: Path) -> None:
         ("atm_tbps", "lose-state", "process", 4),
         ("stla", "lose-state", "process", 4),
         ("octopia", "lose-state", "process", 16),
+        ("sf", "pair", "process", 16),
+        ("pf", "pair", "power", 16),
+        ("sg_tbps", "pair", "process", 4),
+        ("octopia", "pair", "process", 4),
     ],
 )
 def test_schedules_hold(algorithm: str, fault: str, mode: str, runs: int) -> None:

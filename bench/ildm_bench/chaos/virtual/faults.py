@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -17,8 +18,9 @@ from ildm_bench.chaos.schedule import CHANGES, DEADLY, Fault, Setting
 from ildm_bench.chaos.virtual.carried import Carried, bound
 from ildm_bench.chaos.virtual.client import VirtualClient
 from ildm_bench.chaos.virtual.names import LINKS, Names
+from ildm_bench.chaos.virtual.pair import MEMBERS, Pair
 from ildm_bench.chaos.virtual.readings import Readings
-from ildm_bench.chaos.virtual.site import Site
+from ildm_bench.chaos.virtual.site import NodeDriver, Site
 
 MOVES = 16
 """So often the delay of a path changes while it drifts or flaps."""
@@ -47,6 +49,14 @@ class Nemesis:
         most = bound(setting)
         self.carried = None if most is None else Carried(world, recorder, most)
         self.readings = Readings(world, sites, recorder)
+        self.taken: dict[str, tuple[NodeDriver, list[str]]] = {}
+        """By the numbers of faults: an owner's process, and the members of its pair that they keep away."""
+        self.away: Counter[tuple[str, str]] = Counter()
+        """How many faults keep a member of a site."""
+        for site in sites.values():
+            if isinstance(site, Pair):
+                site.ending = partial(self.readings.take, site)
+                site.began = partial(recorder.began, f"node/{site.name}")
         world.joined = self._joined
         for first, second in combinations(sites, 2):
             for pipe, ends in self._between(first, second):
@@ -78,7 +88,9 @@ class Nemesis:
             self._paths(where)
             return
         site = self.sites[where]
-        if kind == "down":
+        if isinstance(site, Pair) and what == "node" and kind == "down":
+            self._take(site, fault, number)
+        elif kind == "down":
             if fault.kind in CHANGES:
                 site.variant = fault.variant
             if self.active[kind, target] == 1:
@@ -101,7 +113,9 @@ class Nemesis:
         self.active[kind, target] -= 1
         self.stuck.pop(number, None)
         self.moved.pop(number, None)
-        if not self.active[kind, target]:
+        if number in self.taken:
+            self._give_back(fault, target, number)
+        elif not self.active[kind, target]:
             what, _, where = target.partition("/")
             if what == "link":
                 self._paths(where)
@@ -122,6 +136,35 @@ class Nemesis:
             elif fault.kind in {"disk-full", "io-error"}:
                 self.sites[where].mend_disk()
         self.recorder.note("nemesis", "heal", "info", topic=fault.kind, session=target, value=number)
+
+    # pairs --------------------------------------------------------------------------------------
+
+    def _take(self, site: Pair, fault: Fault, number: str) -> None:
+        """A fault takes the owner, or all members there are."""
+        driver, owner = site.driver, site.owner
+        members = [owner] if owner else []
+        if fault.kind == "deposed" and not fault.value:
+            driver.pause()
+        else:
+            if fault.kind == "both":
+                for member in [each for each in site.up if each != owner]:
+                    site.leave(member)
+                    members.append(member)
+            site.end(silent=fault.kind == "deposed")
+        self.taken[number] = driver, members
+        self.away.update((site.name, member) for member in members)
+
+    def _give_back(self, fault: Fault, target: str, number: str) -> None:
+        """What a fault has taken is there again, but for what others keep."""
+        driver, members = self.taken.pop(number)
+        site = self.sites[target.partition("/")[2]]
+        assert isinstance(site, Pair)
+        if driver.paused and not driver.dead:
+            driver.go_on()
+        for member in sorted(members, key=MEMBERS.index, reverse=bool(fault.value)):
+            self.away[site.name, member] -= 1
+            if not self.away[site.name, member] and member not in site.up:
+                site.rise(member)
 
     # processes --------------------------------------------------------------------------------
 

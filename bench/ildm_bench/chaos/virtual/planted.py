@@ -28,6 +28,7 @@ from ildm.state.spool.records import Kind
 from ildm.state.spool.rewriting import Rewriting
 from ildm_algorithms.exchange.log import LogEntry
 from ildm_bench.chaos.drawing import Scale
+from ildm_bench.chaos.virtual.pair import Pair
 
 if TYPE_CHECKING:
     from ildm.core.spool import Record
@@ -277,6 +278,18 @@ def _joined_before_the_word() -> Any:
     return patch.object(Swaps, "begin", join)
 
 
+def _unfenced() -> Any:
+    """A member takes the site from a silent owner that is not ended, and wakes later."""
+
+    def take(self: Pair) -> None:
+        self._look()
+        del self.up[self.owner]
+        self.owner = ""
+        self._freed()
+
+    return patch.object(Pair, "fence", take)
+
+
 PLANTS = {
     "acknowledged-before-written": Plant(_acknowledged_before_written, frozenset({"lost"}), "kill-all"),
     "reused-sequence": Plant(_reused_sequence, frozenset({"lost"}), "kill-all"),
@@ -300,6 +313,7 @@ PLANTS = {
     "forgotten-wills": Plant(_forgotten_wills, frozenset({"lost"})),
     "unadopted": Plant(_unadopted, frozenset({"lost"}), "arrive"),
     "forgotten-for-good": Plant(_forgotten_for_good, frozenset({"lost"}), "lose-state", algorithm="octopia"),
+    "unfenced": Plant(_unfenced, frozenset({"lost", "twice"}), "deposed"),
     "fetched-again": Plant(_fetched_again, frozenset({"twice"}), "lose-state", algorithm="octopia"),
 }
 

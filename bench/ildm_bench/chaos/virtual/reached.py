@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from ildm_bench.chaos.history import Event
-from ildm_bench.chaos.schedule import CHANGES
+from ildm_bench.chaos.schedule import CHANGES, PAIRED
 
 REACHED = {
     "spool_torn": "torn tails of spools",
@@ -34,6 +34,9 @@ REACHED = {
     "downgrade": "downgrades",
     "change_drained": "nodes drained for one of these",
     "change_waiting": "nodes with messages for links at one of these",
+    "pair_claims": "claims of members of pairs",
+    "pair_fenced": "silent owners ended for one of these",
+    "pair_followed": "links that neighbours gave to a later owner at once",
     "links_older": "links of the former protocol",
     "links_fewer": "links with features that one end alone has",
     "discover_failed": "questions to name servers without an answer",
@@ -67,7 +70,7 @@ def rare(events: Iterable[Event]) -> Counter[str]:
                 if event.value == "resume" and lives.get(event.process, event.session) != event.session:
                     found["session_lost"] += 1
                 lives[event.process] = event.session
-            case "fault", _ if event.topic.startswith("kill") or event.topic in CHANGES:
+            case "fault", _ if event.topic.startswith("kill") or event.topic in CHANGES | PAIRED:
                 down.add(event.session)
                 if event.topic in CHANGES:
                     found[event.topic] += 1

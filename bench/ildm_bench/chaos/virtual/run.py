@@ -20,6 +20,7 @@ from ildm_bench.chaos.verdict import Finding, Verdict, judge
 from ildm_bench.chaos.virtual.client import VirtualClient
 from ildm_bench.chaos.virtual.faults import Nemesis
 from ildm_bench.chaos.virtual.names import LINKS, Names
+from ildm_bench.chaos.virtual.pair import Pair
 from ildm_bench.chaos.virtual.reached import rare
 from ildm_bench.chaos.virtual.site import Site
 
@@ -77,7 +78,8 @@ class Warm:
         world.latencies = {Address(name, LINKS): setting.latency for name in setting.sites}
         self.recorder: Recorder | None = None
         self.names = Names(world, setting)
-        self.sites = {name: Site(world, name, setting, self._tree_changed(name)) for name in setting.sites}
+        make = Pair if setting.pairs else Site
+        self.sites = {name: make(world, name, setting, self._tree_changed(name)) for name in setting.sites}
         self.overlay = overlay = setting.algorithm not in TREE
         world.run(8.0 if overlay else 2.5)
         self.settle = OVERLAY_SETTLE if overlay else SETTLE

@@ -83,6 +83,9 @@ class NodeDriver(WorldDriver):
 class Site:
     """``tree_changed``: told when the node uses other links for messages."""
 
+    paired = False
+    """Whether several members may be its node."""
+
     def __init__(self, world: World, name: str, setting: Setting, tree_changed: Callable[[], None]) -> None:
         self.world = world
         self.name = name
@@ -118,7 +121,7 @@ class Site:
         self.lives += 1
         world, name = self.world, self.name
         if self.lives > 1:
-            world.notice(self.driver)  # its machine is there again
+            self.back()
             self.counters["mixed_cut"] += len(self._before - mixed_in(self.disk).written)
         self.driver = driver = NodeDriver(world, name, self.tree_changed)
         driver.clock = self.clock
@@ -148,6 +151,7 @@ class Site:
             counters=counters,
             spool=self.spool,
             protocols=PROTOCOLS._replace(high=self.variant.protocol or PROTOCOLS.high),
+            epoch=self.spool.epoch if self.paired and self.spool is not None else 0,
         )
         driver.linked = partial(linked, node)
         world.listen(Address(name, CLIENTS), lambda: ClientSession(node.local), driver)
@@ -155,6 +159,10 @@ class Site:
         dialed = [far for near, far in self.setting.links if near == name and not self.setting.discover]
         node.start({Address(far, LINKS): False for far in dialed}, new_state=self.new_state)
         self.new_state = False
+
+    def back(self) -> None:
+        """The machine of its former life is there again."""
+        self.world.notice(self.driver)
 
     def drain(self, seconds: float, drained: Callable[[], None]) -> None:
         """The node stops in order, within so many seconds; ``drained`` is told before its process ends."""
@@ -174,15 +182,15 @@ class Site:
         self.node.drain(ended)
         self.node.drain_deadline = driver.now() + seconds
 
-    def kill(self, *, power: bool = False) -> None:
-        """kill -9; ``power``: the machine goes with it, and what its disk has not synced."""
+    def kill(self, *, power: bool = False, silent: bool = False) -> None:
+        """kill -9; ``silent``: the machine goes with it, ``power``: and what its disk has not synced."""
         self._look()
         self.counters = self.totals()
         if power:
             self.disk.cut_power()
         else:
             self.disk.kill()
-        self.world.kill(self.driver, silent=power)
+        self.world.kill(self.driver, silent=power or silent)
 
     # what befalls the disk; the node is down where bytes are damaged -----------------------------
 
