@@ -8,18 +8,18 @@ times the number of its children. Latencies are in ms.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ildm_bench.sim.routing import Tree, spread
-from ildm_bench.sim.tables import NONE, Counts, Ranks, build, random_vectors
+from ildm_bench.sim.tables import NONE, Counts, Graph, Ranks, build, random_vectors
 
-Distribution = Literal["uniform", "Zipf"]
+Distribution = Literal["uniform", "Zipf", "Zipf flat"]
 Times = npt.NDArray[np.float64]
 
 SIGMA = 0.1
@@ -65,7 +65,10 @@ class Hierarchy:
 
         ``Zipf``: of the clusters in one cluster the i-th most popular has the weight 1/i, at every layer.
         Which one that is, is random: order and popularity of clusters have nothing to do with each other.
+        ``Zipf flat``: see `places`.
         """
+        if distribution == "Zipf flat":
+            return self.places(generator.random(nodes), distribution)
         places = np.zeros(nodes, np.int64)
         for layer, children in enumerate(self.children):
             if distribution == "uniform":
@@ -79,6 +82,20 @@ class Hierarchy:
             places = places * children + chosen
         return places
 
+    def places(self, draws: Times, distribution: Literal["uniform", "Zipf flat"]) -> Counts:
+        """int64[nodes]: the place of each draw from [0, 1); nodes are in the order of their draws.
+
+        ``Zipf flat``: the i-th cluster of the lowest layer has the weight 1/i, counted through the whole
+        hierarchy, so that most nodes are in the first cluster of each layer.
+        """
+        lowest = self.sizes[0]
+        if distribution == "uniform":
+            found: Counts = (draws * lowest).astype(np.int64)
+        else:
+            weights = np.cumsum(1 / np.arange(1, lowest + 1))
+            found = np.searchsorted(weights / weights[-1], draws, "right").astype(np.int64)
+        return np.minimum(found, lowest - 1)
+
     def hops(self, generator: np.random.Generator, one: Counts, other: Counts) -> Times:
         """float64[pairs]: latencies of single messages, Gaussian and not below 0."""
         mean = np.asarray(self.latency)[self.deepest(one, other)]
@@ -86,6 +103,13 @@ class Hierarchy:
 
 
 # one publish --------------------------------------------------------------------------------------
+
+
+class Search(NamedTuple):
+    """Messages one after another before the first that carries something: places of their ends."""
+
+    sender: Counts
+    receiver: Counts
 
 
 @dataclass(frozen=True)
@@ -101,14 +125,19 @@ class Route:
     depth: Ranks
     sender: Counts
     receiver: Counts
+    search: Search | None = None
 
     def layers(self, hierarchy: Hierarchy) -> Counts:
         """int64[layers]: messages by the deepest layer with a cluster that both ends are in."""
         return np.bincount(hierarchy.deepest(self.sender, self.receiver), minlength=hierarchy.layers)
 
     def times(self, hierarchy: Hierarchy, generator: np.random.Generator, per_hop: float = 0.0) -> Times:
-        """float64[messages]: when each arrives, in ms from the publish; ``per_hop``: ms at each receiver."""
-        return summed(self, hierarchy.hops(generator, self.sender, self.receiver) + per_hop)
+        """float64[messages]: when each arrives, in ms from the publish or the search before it; ``per_hop``:
+        ms at each receiver."""
+        times: Times = summed(self, hierarchy.hops(generator, self.sender, self.receiver) + per_hop)
+        if self.search is not None:
+            times += (hierarchy.hops(generator, *self.search) + per_hop).sum()
+        return times
 
 
 def summed(route: Route, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -128,32 +157,80 @@ def routed(tree: Tree, places: Counts, publisher: int) -> Route:
     return Route(tree.ranks, tree.parent, depth, sender, receiver)
 
 
-def from_publisher(generator: np.random.Generator, places: Counts, publisher: int) -> Route:
+def graph_of(generator: np.random.Generator, subscribers: int) -> Graph:
+    """The keys of so many subscribers and, behind them, of the publisher."""
+    return build(np.arange(subscribers + 1), random_vectors(generator, subscribers + 1))
+
+
+def from_publisher(
+    generator: np.random.Generator, places: Counts, publisher: int, graph: Graph | None = None
+) -> Route:
     """Straight over the graph from the publisher's key, behind those of the subscribers, as in SG-TBPS.
 
     ``places``: of the subscribers in the order of their keys.
     """
-    graph = build(np.arange(places.size + 1), random_vectors(generator, places.size + 1))
+    graph = graph or graph_of(generator, places.size)
     return routed(spread(graph, places.size, 0, places.size, "sfb"), places, publisher)
 
 
-def from_start(generator: np.random.Generator, hierarchy: Hierarchy, places: Counts, publisher: int) -> Route:
-    """STLA: by way of the start node. ``places``: of the subscribers, ascending."""
-    graph = build(np.arange(places.size), random_vectors(generator, places.size))
-    start = start_of(hierarchy, places, publisher, generator)
-    return routed(spread(graph, start, 0, graph.keys, "sfb"), places, publisher)
+def from_end(graph: Graph, places: Counts, publisher: int) -> Route:
+    """By way of the subscriber that is the publisher's left neighbour, at the end of the segment."""
+    return routed(spread(graph, places.size - 1, 0, places.size, "sfb"), places, publisher)
+
+
+def from_start(
+    generator: np.random.Generator,
+    hierarchy: Hierarchy,
+    places: Counts,
+    publisher: int,
+    graph: Graph | None = None,
+    *,
+    before: int | None = None,
+    search: bool = False,
+) -> Route:
+    """STLA: by way of the start node. ``places``: of the subscribers, ascending.
+
+    ``before``: how many of them have lesser keys than the publisher would as a subscriber; None: drawn.
+    ``search``: the publisher does not know the start node, and searches first (IV-D, steps 1 and 2).
+    """
+    graph = graph or graph_of(generator, places.size)
+    if before is None:
+        before = rank_of(places, publisher, generator)
+    start = nearest_of(hierarchy, places, publisher, before)
+    route = routed(spread(graph, start, 0, places.size, "sfb"), places, publisher)
+    return replace(route, search=searched(graph, places, publisher, before)) if search else route
+
+
+def searched(graph: Graph, places: Counts, publisher: int, before: int) -> Search:
+    """From the publisher's key over the graph to the last key not above that of the publisher as a
+    subscriber (to the first of all where there is none), and the answer straight back."""
+    at, found, passed = graph.keys - 1, max(before - 1, 0), [publisher]
+    while at > found:
+        left = graph.left[:, at]
+        at = int(left[np.flatnonzero(left >= found)[-1]])
+        passed.append(int(places[at]))
+    passed.append(publisher)
+    return Search(np.array(passed[:-1]), np.array(passed[1:]))
+
+
+def rank_of(places: Sequence[int] | Counts, publisher: int, generator: np.random.Generator) -> int:
+    """How many subscribers, sorted by places, have lesser keys than the publisher would as one of them.
+
+    Node ids decide among equal places, so that of the publisher lies anywhere between them.
+    """
+    first, last = (int(np.searchsorted(places, publisher, side)) for side in ("left", "right"))
+    return int(generator.integers(first, last + 1))
 
 
 def start_of(
     hierarchy: Hierarchy, places: Sequence[int] | Counts, publisher: int, generator: np.random.Generator
 ) -> int:
-    """Rank of the start node of a publisher: as :func:`ildm_algorithms.stla.start.nearest`, among sorted
-    places.
+    """Rank of the start node of a publisher among sorted places."""
+    return nearest_of(hierarchy, places, publisher, rank_of(places, publisher, generator))
 
-    Node ids decide among equal places, so that of the publisher lies anywhere between them.
-    """
-    first, last = (int(np.searchsorted(places, publisher, side)) for side in ("left", "right"))
-    after = int(generator.integers(first, last + 1))
-    near = [rank for rank in (after - 1, after) if 0 <= rank < len(places)]
+
+def nearest_of(hierarchy: Hierarchy, places: Sequence[int] | Counts, publisher: int, before: int) -> int:
+    """The same as :func:`ildm_algorithms.stla.start.nearest`, with ``before`` keys before its own."""
+    near = [rank for rank in (before - 1, before) if 0 <= rank < len(places)]
     here = np.full(len(near), publisher)
     return near[int(np.argmax(hierarchy.deepest(np.asarray(places)[near], here)))]

@@ -178,6 +178,32 @@ def one_run(
     )
 
 
+def paired(
+    differences: Sequence[float],
+    *,
+    quantity: str,
+    paper: str,
+    ours: str,
+    why: str = "",
+    reading: str = "",
+    tried: int = 0,
+) -> Line:
+    """The line of a sign: the mean of the differences of pairs, each of one graph, is above zero."""
+    return Line(
+        quantity=quantity,
+        paper=paper,
+        ours=ours,
+        verdict=under(Band(0.0, None, "").holds(mean_interval(differences)), reading),
+        band="sign: 95 % interval of the mean difference in pairs, above zero",
+        why=why,
+        reading=reading,
+        tried=tried,
+        value=fmean(differences),
+        limits=(0.0, None),
+        sample=tuple(differences),
+    )
+
+
 def under(verdict: Verdict, reading: str) -> Verdict:
     """``agree`` is ``agrees under`` where the reading is one of several."""
     return "agrees under" if reading and verdict == "agree" else verdict
@@ -186,12 +212,16 @@ def under(verdict: Verdict, reading: str) -> Verdict:
 def over_seeds(lines: Sequence[Line]) -> Verdict:
     """The verdict of one line over several seeds.
 
-    Graphs for one run of the paper are put together. Of all other lines a verdict stands that is the same
-    with each seed; values with limits are judged anew by the interval of their mean over the seeds.
+    Graphs for one run of the paper are put together, and so are differences in pairs. Of all other lines a
+    verdict stands that is the same with each seed; values with limits are judged anew by the interval of
+    their mean over the seeds.
     """
     first = lines[0]
     if first.theirs is not None and first.verdict != "beyond":
         return under(among(first.theirs, [value for line in lines for value in line.sample]), first.reading)
+    if first.sample and first.limits is not None and first.verdict != "beyond":
+        differences = [value for line in lines for value in line.sample]
+        return under(Band(*first.limits, "").holds(mean_interval(differences)), first.reading)
     verdicts = {line.verdict for line in lines}
     if len(verdicts) > 1:
         return "open"

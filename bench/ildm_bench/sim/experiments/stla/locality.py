@@ -23,30 +23,35 @@ from ildm_bench.sim.experiments.framework import (
 )
 from ildm_bench.sim.experiments.stla.scenarios import (
     DISTRIBUTIONS,
-    REPEATS,
+    FLAT,
+    FLAT_READING,
+    FLAT_TRIED,
+    LAWS,
+    PAIRS,
     ST,
     STLA,
     Scenario,
     most,
+    one_world,
     parameters,
     routes,
 )
 from ildm_bench.sim.experiments.summary import collected, means
+from ildm_bench.sim.experiments.verdicts import paired, under
 
 BY = ["method", "distribution", "layer"]
 SHOWN = (ST, STLA)
-EQUAL = 0.001
-"""Shares that differ by less are the same."""
 
 
 def run(scenario: Scenario, scale: Scale, seed: int, say: Say) -> Tables:
     """A row for each publish and layer: the share of its messages that no deeper cluster holds."""
     generator = np.random.default_rng(seed)
     rows: list[dict[str, Any]] = []
-    for distribution in DISTRIBUTIONS:
-        say(distribution)
-        for repeat in range(REPEATS):
-            found = routes(generator, scenario.hierarchy, most(scale), distribution, SHOWN)
+    for repeat in range(PAIRS):
+        say(f"{repeat + 1} of {PAIRS}")
+        world = one_world(generator, most(scale))
+        for distribution in LAWS:
+            found = routes(generator, scenario.hierarchy, most(scale), distribution, SHOWN, world)
             for method in SHOWN:
                 counts = found[method].layers(scenario.hierarchy)
                 rows += [
@@ -63,7 +68,14 @@ def run(scenario: Scenario, scale: Scale, seed: int, say: Say) -> Tables:
 
 
 def summarise(frames: Frames) -> Summary:
-    return {"shares": collected(means(frames["rows"], BY, "share"), *BY)}
+    """``shares``: over the graphs; ``each``: the share of the lowest layer in each graph."""
+    rows = frames["rows"]
+    lowest = max(row["layer"] for row in rows.select("layer").distinct().collect())
+    each = rows.where(rows["layer"] == lowest).select("method", "distribution", "repeat", "share")
+    return {
+        "shares": collected(means(rows, BY, "share"), *BY),
+        "each": collected(each, "method", "distribution", "repeat"),
+    }
 
 
 def share_of(summary: Summary, method: str, distribution: str, layer: int) -> Any:
@@ -83,40 +95,56 @@ def compare(scenario: Scenario, why: str, summary: Summary, scale: Scale) -> lis
     lowest = len(scenario.layers) - 1
     share = partial(share_of, summary)
     lines = []
-    for layer, wanted in ((lowest, "more"), (0, "fewer")):
-        holds = [
-            share(STLA, distribution, layer)["smallest"] > share(ST, distribution, layer)["largest"]
-            if wanted == "more"
-            else share(STLA, distribution, layer)["largest"] < share(ST, distribution, layer)["smallest"]
-            for distribution in DISTRIBUTIONS
-        ]
-        lines.append(
-            Line(
-                quantity=f"messages {scenario.layers[layer]}: {wanted} with STLA",
-                paper="yes",
-                ours="; ".join(
-                    f"{distribution} {words_of(share(STLA, distribution, layer))} against "
-                    f"{words_of(share(ST, distribution, layer))}"
-                    for distribution in DISTRIBUTIONS
-                ),
-                band="in all graphs",
-                verdict=in_all(holds),
+    for laws in (DISTRIBUTIONS, (FLAT,)):
+        reading = FLAT_READING if FLAT in laws else ""
+        for layer, wanted in ((lowest, "more"), (0, "fewer")):
+            holds = [
+                share(STLA, distribution, layer)["smallest"] > share(ST, distribution, layer)["largest"]
+                if wanted == "more"
+                else share(STLA, distribution, layer)["largest"] < share(ST, distribution, layer)["smallest"]
+                for distribution in laws
+            ]
+            of = f", {FLAT}" if reading else ""
+            lines.append(
+                Line(
+                    quantity=f"messages {scenario.layers[layer]}: {wanted} with STLA{of}",
+                    paper="yes",
+                    ours="; ".join(
+                        f"{distribution} {words_of(share(STLA, distribution, layer))} against "
+                        f"{words_of(share(ST, distribution, layer))}"
+                        for distribution in laws
+                    ),
+                    band="in all graphs",
+                    verdict=under(in_all(holds), reading),
+                    reading=reading,
+                    tried=FLAT_TRIED if reading else 0,
+                )
             )
-        )
     for method in SHOWN:
-        even, popular = (share(method, distribution, lowest) for distribution in DISTRIBUTIONS)
-        apart = popular["smallest"] > even["largest"]
-        near = popular["mean"] > even["mean"] - EQUAL
-        lines.append(
-            Line(
-                quantity=f"{method}: messages {scenario.layers[lowest]}, more with Zipf than uniform",
-                paper="yes",
-                ours=f"{words_of(popular)} against {words_of(even)}",
-                band="spans of the graphs apart",
-                verdict="agree" if apart else "open" if near else "differs",
-                why="" if apart else why,
+        for distribution in LAWS[1:]:
+            popular, even = (
+                [
+                    100 * row["share"]
+                    for row in summary["each"]
+                    if (row["method"], row["distribution"]) == (method, name)
+                ]
+                for name in (distribution, DISTRIBUTIONS[0])
             )
-        )
+            differences = [one - other for one, other in zip(popular, even, strict=True)]
+            lines.append(
+                paired(
+                    differences,
+                    quantity=f"{method}: messages {scenario.layers[lowest]}, more with {distribution} than "
+                    "uniform",
+                    paper="yes",
+                    ours=f"{sum(differences) / len(differences):+.4f} points: "
+                    f"{words_of(share(method, distribution, lowest))} against "
+                    f"{words_of(share(method, DISTRIBUTIONS[0], lowest))}",
+                    why=why,
+                    reading=FLAT_READING if distribution == FLAT else "",
+                    tried=FLAT_TRIED if distribution == FLAT else 0,
+                )
+            )
     return lines
 
 
@@ -133,7 +161,7 @@ def draw(scenario: Scenario, name: str, summary: Summary) -> Sequence[Picture]:
         f"Routing locality, {scenario.name}",
         "layer",
         "share of the messages",
-        f"Means of {REPEATS} graphs, bars from the smallest to the largest.",
+        f"Means of {PAIRS} graphs, bars from the smallest to the largest.",
     )
     return [bars(words, scenario.layers, series, errors=ends, height=3.2, numbered=False)]
 
