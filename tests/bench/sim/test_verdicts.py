@@ -36,7 +36,8 @@ class TestWorstCases:
                 row((low + high) / 2, low, high, method=method, distribution=distribution)
                 for method, (low, high) in ways.items()
                 for distribution in ("uniform", "Zipf")
-            ]
+            ],
+            "flat": [{"repeat": repeat, ST: 2_300.0, STLA: smallest} for repeat in range(200)],
         }
 
     @pytest.mark.parametrize(
@@ -52,20 +53,41 @@ class TestWorstCases:
 class TestThreeSites:
     """S13."""
 
-    def lines(self, stla: float) -> list[Line]:
+    def lines(self, stla: float, graphs: int = 200) -> list[Line]:
+        ways = ((ST, 100.0), (STLA, stla))
         rows = [
             row(value, value - 5, value + 5, source=source, method=method, distribution=distribution)
             for source in (s13.TABLES, s13.PLUGIN)
-            for method, value in ((ST, 100.0), (STLA, stla))
+            for method, value in ways
             for distribution in s13.SUBSCRIBERS
         ]
-        return s13.compare({"completion": rows, "slow": rows}, "full")
+        each = [
+            {
+                "reading": reading.name,
+                "method": method,
+                "distribution": distribution,
+                "completion": value + (repeat % 21 - 10) + (distribution == "uniform"),
+            }
+            for reading in s13.READINGS
+            for method, value in ways
+            for distribution in s13.SUBSCRIBERS
+            for repeat in range(graphs)
+        ]
+        return s13.compare({"completion": rows, "each": each}, "full")
 
     @pytest.mark.parametrize(("stla", "verdict"), [(20.0, "differs"), (59.0, "agree"), (80.0, "differs")])
     def test_a_ratio_far_from_the_papers_differs_to_either_side(self, stla: float, verdict: str) -> None:
         found = verdicts(self.lines(stla))
         for distribution in s13.SUBSCRIBERS:
-            assert found[f"completion of STLA over that of ST, {distribution}"] == verdict
+            name = f"completion of STLA over that of ST, {distribution}, "
+            assert found[name + "as stated"] == verdict
+            assert found[name + "A"] == {"agree": "agrees under"}.get(verdict, verdict)
+            assert found[f"completion of STLA, {distribution}, B"] == found[name + "B"]
+
+    def test_few_graphs_do_not_decide_about_one_run(self) -> None:
+        found = verdicts(self.lines(59.0, graphs=199))
+        assert found["completion of STLA, Zipf, A"] == "open"
+        assert found["STLA: completion with Zipf before that with uniform, reading A"] == "agrees under"
 
     def test_the_panels_stand_in_the_order_of_the_other_figures(self) -> None:
         groups = [
