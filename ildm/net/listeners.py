@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ildm.net.transport import Listener, WebSocketOptions
 from ildm.net.transport.proxies import Proxies
+from ildm.net.transport.websocket import FIXED_HEADER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from ildm.net.transport.inherited import Inherited
     from ildm.net.transport.reactor import Reactor
     from ildm.net.transport.turns import Turns
-
-FIXED_HEADER = 5
-"""Bytes of the longest (MQTT 2.1)."""
 
 
 class Settings(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ildm.admin.view import AdminError
-from ildm.mqtt import Connect, Disconnect, Properties, Property, Version, Will
+from ildm.mqtt import Connect, Properties, Property, PubAck, Publish, Version, Will, decode
 from ildm.testing.live.node import NodeProcess
 from ildm.testing.live.ports import free_port
 from tests.net.transport.pki import Pki
@@ -194,15 +194,38 @@ async def test_a_configuration_that_cannot_be_used_leaves_the_node_as_it_is(
     assert (await client.receive()).payload == b"still here"
 
 
+KEY = b"\x01\xfe\x33\x80"
+
+
 def _masked(payload: bytes) -> bytes:
-    """A binary frame of a WebSocket client, whose mask is zero (RFC 6455, 5.3)."""
+    """A binary frame of a WebSocket client (RFC 6455, 5.3)."""
     assert len(payload) < 126
-    return bytes((0x82, 0x80 | len(payload))) + bytes(4) + payload
+    covered = bytes(byte ^ KEY[place % 4] for place, byte in enumerate(payload))
+    return bytes((0x82, 0x80 | len(payload))) + KEY + covered
 
 
-async def test_a_client_that_cannot_be_handed_over_is_sent_away_without_its_will(
+async def _open_websocket(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(
+        b"GET /mqtt HTTP/1.1\r\nHost: node\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
+        b"Sec-WebSocket-Protocol: mqtt\r\n\r\n"
+    )
+    await reader.readuntil(b"\r\n\r\n")
+    return reader, writer
+
+
+async def _payload(reader: asyncio.StreamReader) -> bytes:
+    """Of the next frame, which is short."""
+    head = await within(reader.readexactly(2), "a frame")
+    assert head[1] < 126
+    return await within(reader.readexactly(head[1]), "its payload")
+
+
+async def test_a_websocket_client_stays_connected_within_its_frame(
     fleet: Fleet, tmp_path: Path, topic_root: str
 ) -> None:
+    """Each upgrade meets it at another byte: in a header, a mask, a payload."""
     plain, port = free_port(), free_port()
     listeners = [{"url": f"mqtt://127.0.0.1:{plain}"}, {"url": f"ws://127.0.0.1:{port}"}]
     node = Node(tmp_path / "node", fleet.shared("mosquitto").address, extra={"listeners": listeners})
@@ -211,24 +234,26 @@ async def test_a_client_that_cannot_be_handed_over_is_sent_away_without_its_will
     try:
         watcher = await Client.connect(("127.0.0.1", plain))
         await watcher.subscribe((f"{topic_root}/#", 1))
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(
-            b"GET /mqtt HTTP/1.1\r\nHost: node\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-            b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
-            b"Sec-WebSocket-Protocol: mqtt\r\n\r\n"
-        )
-        await reader.readuntil(b"\r\n\r\n")
+        reader, writer = await _open_websocket(port)
         will = Will(topic=f"{topic_root}/will", payload=b"gone")
         writer.write(_masked(Connect(client_id="web", version=Version.V5, will=will).encode()))
-        assert (await within(reader.readexactly(4), "CONNACK"))[2] == 0x20
-        told = await node.upgrade()
-        assert (told["clients"], told["sent_away"]) == (1, 1)
-        rest = await within(reader.read(), "the end")
-        assert Disconnect(reason_code=0x8B).encode(Version.V5) in rest
-        await watcher.publish(f"{topic_root}/end", b"end", 1)
-        assert await watcher.receive_until(b"end") == []
-        counters = (await asyncio.to_thread(node.admin.status))["counters"]
-        assert (counters["clients_handed_over"], counters["clients_sent_away"]) == (1, 1)
+        assert (await _payload(reader))[0] == 0x20
+        for packet_id, cut in enumerate((1, 4, 9), start=1):
+            message = Publish(topic=f"{topic_root}/web", payload=b"%d" % cut, qos=1, packet_id=packet_id)
+            framed = _masked(message.encode(Version.V5))
+            writer.write(framed[:cut])
+            told = await node.upgrade()
+            assert (told["clients"], told["sent_away"]) == (2, 0)
+            writer.write(framed[cut:])
+            answer = decode(await _payload(reader), Version.V5)
+            assert isinstance(answer, PubAck)
+            assert answer.packet_id == packet_id
+            assert (await watcher.receive()).payload == b"%d" % cut
+        writer.write(b"\x89\x81" + bytes(4) + b"?")  # a PING of WebSocket
+        assert await _payload(reader) == b"?"
+        writer.write(b"\x88\x80" + bytes(4))  # and CLOSE
+        await within(reader.read(), "the end")
+        assert (await watcher.receive()).payload == b"gone"
         writer.close()
     finally:
         await asyncio.to_thread(node.kill)

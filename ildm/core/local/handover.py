@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from ildm.core.local.relay import ClientRelay
     from ildm.core.session import BaseSession, Origin
 
-VERSION = 2
+VERSION = 3
 """Of the format of descriptions."""
-READS = (VERSION,)
+READS = (2, VERSION)
 """Versions that :class:`Restored` understands."""
 ALL_SIZES = 1 << 28
 """Bytes of a packet in a message that filters look at: more than the largest."""

@@ -16,6 +16,7 @@ from ildm.log import get_logger
 from ildm.mqtt import MqttError
 from ildm.net.transport.arrival import Arrival
 from ildm.net.transport.stream import Stream
+from ildm.net.transport.websocket import FIXED_HEADER, WebSocket, WebSocketOptions, WebSocketRules
 
 if TYPE_CHECKING:
     from ildm.core.local.client_session import ClientSession
@@ -30,11 +31,12 @@ TURN = 0.002
 
 
 class Half(NamedTuple):
-    """One connection: its descriptor and family, and what waits to be sent."""
+    """One connection: descriptor, family, what waits to be sent, and the place in a frame of a WebSocket."""
 
     descriptor: int
     family: int
     unsent: bytes
+    frames: list[Any] | None = None
 
 
 class Left(NamedTuple):
@@ -51,15 +53,18 @@ class Left(NamedTuple):
     def row(self) -> list[Any]:
         """All but the descriptors, of JSON's types."""
         halves = (self.client, self.broker)
-        told = [[half.family, half.unsent.decode("latin-1")] for half in halves]
+        told = [
+            [half.family, half.unsent.decode("latin-1")] + ([] if half.frames is None else [half.frames])
+            for half in halves
+        ]
         return [self.fixed, self.kept, self.state, *told]
 
     @classmethod
     def of(cls, row: list[Any], descriptors: tuple[int, int]) -> Left:
         fixed, kept, state, *told = row
         halves = [
-            Half(fd, family, unsent.encode("latin-1"))
-            for fd, (family, unsent) in zip(descriptors, told, strict=True)
+            Half(fd, family, unsent.encode("latin-1"), *frames)
+            for fd, (family, unsent, *frames) in zip(descriptors, told, strict=True)
         ]
         return cls(fixed, kept, state, halves[0], halves[1])
 
@@ -99,6 +104,8 @@ class Estate:
         self.served: Callable[[], None] = lambda: None
         """To be called when all clients have their sessions."""
         self._server: Host | None = None
+        self._rules: WebSocketRules | None = None
+        """Of the WebSockets among them."""
         self._sleeping: dict[Sleeping, None] = {}
 
     def close_listening(self) -> None:
@@ -123,6 +130,9 @@ class Estate:
         self._server = server
         reactor, node = server.reactor, server.node
         assert reactor is not None
+        largest = node.limits.packet_size + FIXED_HEADER
+        options = WebSocketOptions(None, None, largest, node.limits.connect_timeout)
+        self._rules = WebSocketRules(lambda _: None, node.counters, options)
         node.counters["clients_sent_away"] += self.sent_away
         if self.failed:
             node.counters["handover_failed"] += 1
@@ -183,11 +193,15 @@ class Estate:
         state = {**json.loads(left.fixed), **left.state}
         origin = Arrival(server.for_clients.gate, state["listener"])
         restored = Restored(server.node.local, state, origin)
-        client = reactor.take(left.client.descriptor, restored.session, left.client.family)
+        frames = left.client.frames
+        web = None if frames is None or self._rules is None else WebSocket(self._rules, origin)
+        client = reactor.take(left.client.descriptor, web or restored.session, left.client.family)
+        if web is not None and frames is not None:
+            web.go_on(restored.session, client, frames)
         broker = reactor.take(left.broker.descriptor, restored.broker, left.broker.family)
         broker.answers(client.pace)
         origin.resume(client)
-        restored.begin(client, broker, one.record)
+        restored.begin(web or client, broker, one.record)
         client.write(left.client.unsent)
         broker.write(left.broker.unsent)
         restored.serve_broker()
@@ -216,9 +230,32 @@ def obstacle(session: ClientSession) -> str | None:
     """Why a client can never be handed over; None: it can, once it is settled."""
     for one in (session, session.paired):
         transport = None if one is None else one.transport
-        if transport is not None and not isinstance(transport, Stream):
-            return "TLS, WebSocket or PROXY protocol"
+        if transport is not None and _stream(transport) is None:
+            return "TLS or PROXY protocol"
     return None
+
+
+def _stream(transport: object) -> Stream | None:
+    """The plain connection that a session writes to, or its WebSocket; None: it has none."""
+    below = transport.below if isinstance(transport, WebSocket) else transport
+    return below if isinstance(below, Stream) else None
+
+
+def _is_whole(transport: object) -> bool:
+    stream = _stream(transport)
+    framed = not isinstance(transport, WebSocket) or transport.is_whole
+    return framed and stream is not None and stream.is_whole
+
+
+def _half(transport: object) -> Half:
+    """Take a connection from its session, which hears nothing of that."""
+    stream = _stream(transport)
+    assert stream is not None
+    descriptor, family, unsent = stream.part()
+    if not isinstance(transport, WebSocket):
+        return Half(descriptor, family, unsent)
+    last, frames = transport.part()
+    return Half(descriptor, family, unsent + last, frames)
 
 
 def busy(session: ClientSession) -> str | None:
@@ -228,7 +265,7 @@ def busy(session: ClientSession) -> str | None:
         return why
     assert session.paired is not None
     for one in (session, session.paired):
-        if not isinstance(one.transport, Stream) or not one.transport.is_whole:
+        if not _is_whole(one.transport):
             return "a connection is ending"
     return None
 
@@ -256,10 +293,8 @@ def take_apart(
         paired = session.paired
         assert paired is not None
         client, broker = session.transport, paired.transport
-        assert isinstance(client, Stream)
-        assert isinstance(broker, Stream)
         fixed = known.get(session.id) or described(session)
         assert fixed is not None
-        left = Left(fixed, kept(session), exported(session), Half(*client.part()), Half(*broker.part()))
+        left = Left(fixed, kept(session), exported(session), _half(client), _half(broker))
         estate.clients.append(left)
     return others

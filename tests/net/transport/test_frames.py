@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -64,6 +66,36 @@ def test_the_payload_is_the_same_in_whatever_pieces_it_comes(
         found += reader.feed(piece)
     found += reader.feed(sent)
     assert bytes(found) == payload
+
+
+def test_another_reader_goes_on_at_any_byte() -> None:
+    """In a header, a mask, a payload, a PING or between frames of one message; the state is JSON."""
+    key = b"\x01\xfe\x33\x80"
+    sent = (
+        masked(BINARY, b"first", fin=False)
+        + masked(PING, b"are you there")
+        + masked(CONTINUATION, bytes(range(200)), key=key[::-1])
+        + masked(BINARY, b"y" * 70_000)
+        + masked(BINARY, b"last")
+    )
+    payload = b"first" + bytes(range(200)) + b"y" * 70_000 + b"last"
+    starts = [*range(300), *range(len(sent) - 50, len(sent) + 1)]
+    for at in starts:
+        one, other = FrameReader(1 << 20), FrameReader(1 << 20)
+        found = one.feed(sent[:at])
+        other.go_on(json.loads(json.dumps(one.state())))
+        found += other.feed(sent[at:])
+        assert found == payload, at
+        assert [each.ping for each in (one, other)].count(b"are you there") == 1, at
+
+
+@pytest.mark.parametrize(
+    "state",
+    [[], [BINARY, 5, 0, False, "", "", ""], [BINARY, 0, 0, False, "no hex", "", ""], [None, *[0] * 6]],
+)
+def test_a_reader_cannot_be_where_none_can_be(state: list[Any]) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        FrameReader(100).go_on(state)
 
 
 def test_byte_by_byte_and_what_has_come_of_a_frame_goes_on_at_once() -> None:

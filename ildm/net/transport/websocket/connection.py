@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 UPGRADES = 2048
 """Connections of one listener that have not become WebSockets yet; further ones are closed."""
+FIXED_HEADER = 5
+"""Bytes of the longest header of a packet (MQTT 2.1): a frame has room for a packet of the largest size."""
 CLOSE = close_frame(CloseCode.NORMAL)
 
 
@@ -193,6 +195,33 @@ class WebSocket(asyncio.Protocol):
             self._closing = True
             self._transport.write(last)
             self._transport.close()
+
+    # in another process -----------------------------------------------------------------------
+
+    @property
+    def below(self) -> Transport:
+        """The connection that carries it."""
+        return self._transport
+
+    @property
+    def is_whole(self) -> bool:
+        """It is a WebSocket by now, and no end of it is under way."""
+        return self._head is None and not self._closing and self._reader.closed is None
+
+    def part(self) -> tuple[bytes, list[Any]]:
+        """End without a word to the session: what is still to be sent, and the state for :meth:`go_on`."""
+        reader = self._reader
+        pong = b"" if reader.ping is None else frame(PONG, reader.ping)
+        self._closing = True
+        self._session = None
+        return pong, reader.state()
+
+    def go_on(self, session: Any, below: Transport, state: list[Any]) -> None:
+        """Carry a session whose connection another process has had. Raises: as ``FrameReader.go_on``."""
+        self._reader.go_on(state)
+        self._head = None
+        self._session = session
+        self._transport = below
 
     # the transport of the session -------------------------------------------------------------
 

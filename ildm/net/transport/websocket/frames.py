@@ -7,9 +7,12 @@ frames (MQTT-6.0.0-2). So a long frame takes no memory, and messages are not put
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Any
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
 LONGEST_CONTROL = 125
+KEY = 4
+"""Bytes of a mask."""
 FIN, RSV, MASK = 0x80, 0x70, 0x80
 
 
@@ -92,6 +95,21 @@ class FrameReader:
         """The payload of the newest PING, for the caller to answer and to take away (RFC 6455, 5.5.3)."""
         self.closed: bytes | None = None
         """The payload of CLOSE; what comes behind it is ignored."""
+
+    def state(self) -> list[Any]:
+        """Where it is in a frame, of JSON's types, for :meth:`go_on`; neither PING nor CLOSE is part."""
+        control = bytes(self._control)
+        found = (self._rest, self._key, control)
+        return [self._opcode, self._left, self._phase, self._within, *(each.hex() for each in found)]
+
+    def go_on(self, state: list[Any]) -> None:
+        """Be where another reader was. Raises: ValueError, TypeError: none can be there."""
+        opcode, left, phase, within, *texts = state
+        rest, key, control = map(bytes.fromhex, texts)
+        if left and len(key) != KEY:
+            raise ValueError("no mask of a WebSocket")
+        self._opcode, self._left, self._phase, self._within = int(opcode), int(left), int(phase), bool(within)
+        self._rest, self._key, self._control = rest, key, bytearray(control)
 
     def feed(self, data: bytes) -> bytes:
         """The payload of data frames in ``data``, and in what came before and was not whole.
