@@ -39,12 +39,17 @@ class FlexibleTopic:
     """A topic whose subscribers are the ranks [low, high) of a graph, each of another node.
 
     limit: entries of each table, neighbours on other nodes among them.
+    learned: share of the room beside the neighbours that is filled, with subscribers drawn at random; at 1 a
+    key has heard of all, and keeps those of the policies.
+    seed: of that draw, which is the same for a key each time.
     """
 
     graph: Graph
     low: int
     high: int
     limit: int
+    learned: float = 1.0
+    seed: int = 0
 
     def spread(self, publisher: int) -> list[Branch]:
         """A message from the key ``publisher``, right of the subscribers; a parent before its children."""
@@ -104,6 +109,10 @@ class FlexibleTopic:
             others[rank - self.low] = False
         learned = np.flatnonzero(others).astype(np.int32) + np.int32(self.low)
         room = max(0, self.limit - sticky.size)
+        if self.learned < 1:
+            count = min(round(self.learned * room), learned.size)
+            generator = np.random.default_rng((self.seed, rank))
+            learned = generator.choice(learned, count, replace=False)
         if learned.size > room:
             learned = self._kept(rank, sticky, learned, room)
         found: Ranks = np.union1d(inside, learned)

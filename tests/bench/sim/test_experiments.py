@@ -17,7 +17,16 @@ from ildm_bench.sim.experiments.framework import Line, Result, Setting, carry_ou
 from ildm_bench.sim.experiments.report import page, tally
 from ildm_bench.sim.experiments.seeds import parsed
 from ildm_bench.sim.experiments.summary import fisher_interval
-from ildm_bench.sim.experiments.thesis import paths, suspension, t3_13, t3_14, t3_15, t4_9, table_sizes
+from ildm_bench.sim.experiments.thesis import (
+    forwarding,
+    paths,
+    suspension,
+    t3_13,
+    t3_14,
+    t3_15,
+    t4_9,
+    table_sizes,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,13 +35,17 @@ KNOWN = experiments()
 OTHER_AT_SMALL_SCALE = {
     # Ratios to Scribe grow with N, and are the paper's at N = 100,000 only.
     "T3.10": {"Scribe / SG-TBPS for delta, epsilon, zeta at N = 4,000"},
-    "T3.11": {"no undesirable effect of SG-TBPS on the distribution"},
+    "T3.11": {"the two curves", "no undesirable effect of SG-TBPS on the distribution"},
     # Fewer nodes to forward for, and three graphs.
     "T3.12": {"Scribe: r of sending and forwarding, 99 % interval"},
-    "T3.13": {"Scribe: forwards per message received, at most"},
+    "T3.13": {
+        "Scribe: forwards per message received, at most",
+        "SG-TBPS: r of receiving and forwarding, counts of whole ticks",
+    },
 }
+NOTHING_AT_SMALL_SCALE = {"T3.11"}
+"""Its curves are alike at N = 10,000 alone."""
 DIFFERS_AT_ANY_SCALE = {
-    "T3.11": {"the two curves"},
     "T3.13": {"SG-TBPS: r of receiving and forwarding, 99 % interval"},
     "T4.6": {"mean hops, random vectors", "SFB / MRF, random vectors"},
 }
@@ -53,7 +66,7 @@ def test_the_relations_of_the_paper_hold(name: str, spark: SparkSession, tmp_pat
     excused = OTHER_AT_SMALL_SCALE.get(name, set()) | DIFFERS_AT_ANY_SCALE.get(name, set())
     assert excused <= verdicts.keys()
     assert {quantity for quantity, verdict in verdicts.items() if verdict == "differs"} <= excused
-    assert {"agree", "check"} & {*verdicts.values()}
+    assert name in NOTHING_AT_SMALL_SCALE or {"agree", "agrees under", "check"} & {*verdicts.values()}
     assert all(
         (tmp_path / "figures" / f"{figure.name}.png").stat().st_size > 5_000 for figure in result.figures
     )
@@ -113,6 +126,11 @@ def test_the_expected_correlation_is_that_of_children_drawn_independently() -> N
     children = generator.choice([0, 1, 2], received.size, p=[0.3, 0.4, 0.3])
     r = np.corrcoef(received, received * children)[0, 1]
     assert t3_13.expected(0.3) == pytest.approx(r, abs=0.002)
+
+
+def test_periods_of_whole_ticks_make_more_of_most_counts() -> None:
+    found = forwarding.ticked(np.array([1, 2, 3, 60, 67, 100]))
+    assert found.tolist() == [1, 2, 3, 66, 100, 100]
 
 
 class TestAssignment:

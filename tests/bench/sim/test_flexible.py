@@ -151,3 +151,18 @@ def test_nodes_that_have_learned_all_spread_as_the_static_tables_do() -> None:
         for rank, branch in tree.items()
     }
     assert max(branch.depth for branch in tree.values()) > 1
+
+
+def test_a_share_of_the_room_is_filled_by_subscribers_drawn_once() -> None:
+    generator = np.random.default_rng(4)
+    graph = build(np.arange(400), random_vectors(generator, 400))
+    whole, half = FlexibleTopic(graph, 50, 250, 60), FlexibleTopic(graph, 50, 250, 60, learned=0.5, seed=3)
+    for rank in (50, 149, 249):
+        sticky = whole.sticky(rank)
+        inside = ((sticky >= 50) & (sticky < 250)).sum()
+        assert whole.entries(rank).size == inside + 60 - sticky.size
+        assert half.entries(rank).size == inside + round(0.5 * (60 - sticky.size))
+        assert half.entries(rank).tolist() == half.entries(rank).tolist()
+    other = FlexibleTopic(graph, 50, 250, 60, learned=0.5, seed=4)
+    assert any(half.entries(rank).tolist() != other.entries(rank).tolist() for rank in (50, 149, 249))
+    assert sorted(branch.rank for branch in half.spread(250)) == list(range(50, 250))
