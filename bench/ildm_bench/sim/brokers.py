@@ -43,8 +43,10 @@ class Costs:
     """The time of a hop is drawn anew for each message; else it is always the same."""
     matching: float = 0.001
     """For a message at each broker."""
-    row: float = 0.4e-6
-    """More of it for each row of the table that is searched."""
+    prt_row: float = 0.4e-6
+    """More of it for each row of the PRT that is searched."""
+    srt_row: float = 0.4e-6
+    """The same of the SRT or CLT."""
     sending: float = 0.0005
     """For each copy."""
     shared: bool = True
@@ -62,6 +64,8 @@ class Selection(NamedTuple):
     """Rows it looked at to find the next destinations among those that match."""
     links: int
     """Whose queues it asked for."""
+    host: bool
+    """A client of its own wants the message."""
 
 
 class Links:
@@ -91,12 +95,13 @@ class Links:
         self._sequence += 1
         heappush(self._heap, (at, self._sequence, None, None, call))
 
-    def send(self, sender: str, to: str, at: float, message: tuple[Any, ...]) -> None:
-        """A broker that is done with a message at ``at`` puts a copy into an output queue."""
+    def send(self, sender: str, to: str, at: float, message: tuple[Any, ...], payload: float = 1.0) -> None:
+        """A broker that is done with a message at ``at`` puts a copy into an output queue; it takes
+        ``payload`` times as long as any copy to be sent."""
         costs = self.costs
         link = (sender, to)
         server = sender if costs.shared else link
-        departure = max(at, self._free.get(server, 0.0)) + costs.sending
+        departure = max(at, self._free.get(server, 0.0)) + costs.sending * payload
         self._free[server] = departure
         waiting = self._departures.get(link)
         if waiting is None:
@@ -120,10 +125,10 @@ class Links:
             waiting.popleft()
         return len(waiting)
 
-    def processed(self, node_id: str, at: float, rows: float) -> float:
-        """When a broker is done with a message that came at ``at`` and that it searches ``rows`` rows for."""
+    def processed(self, node_id: str, at: float, prt_rows: float, srt_rows: float = 0) -> float:
+        """When a broker is done with a message that came at ``at`` and that it searches so many rows for."""
         costs = self.costs
-        taken = costs.matching + costs.row * rows
+        taken = costs.matching + costs.prt_row * prt_rows + costs.srt_row * srt_rows
         if costs.serial:
             at = max(at, self._busy.get(node_id, 0.0))
             self._busy[node_id] = at + taken
@@ -131,7 +136,7 @@ class Links:
 
     def searched(self, node_id: str, at: float, rows: float) -> float:
         """The same when it goes on, having been done at ``at``, to search more rows for that message."""
-        taken = self.costs.row * rows
+        taken = self.costs.prt_row * rows
         if self.costs.serial:
             self._busy[node_id] += taken
         return at + taken

@@ -144,7 +144,7 @@ class Octopia:
 
     def _subscribe(self, node_id: str, sender: str, subscriber: Subscriber, at: float) -> None:
         broker = self.brokers[node_id]
-        at = self.links.processed(node_id, at, len(broker.clt))
+        at = self.links.processed(node_id, at, 0, len(broker.clt))
         wanted = subscriber.wanted
         if not sender:
             broker.prt.change(node_id, broker.prt.version(node_id) + 1, {wanted: 0})
@@ -193,7 +193,7 @@ class Octopia:
         if self.selections is not None:
             matching = self._matching_rows(node_id, publication.symbol)
             asked = 0 if sender else len(broker.view.secondary)
-            self.selections.append(Selection(broker.rows, matching + asked, broker.looked))
+            self.selections.append(Selection(broker.rows, matching + asked, broker.looked, local))
         for to, rest, visited in copies:
             if self.dynamic:
                 broker.loads[to].sent()

@@ -58,11 +58,17 @@ class Padres:
         neighbors: of each broker.
         dynamic: TID-D, else TID-S.
         forced: TID-D searches for other ways and then takes the static ones.
+        stored_once: a subscription has one row of the PRT, and its TIDs are in a table of their own; else it
+            has a row for each tree.
+        payload: a copy of a publication takes so many times as long to be sent as one of OctopiA, for the
+            TIDs that it carries.
+        answers: an advertisement is flooded to the broker it came from, too.
 
     Attributes:
         reached: told of each advertisement, subscription and publication at each broker.
         selections: of each publication at each broker, if it is a list.
         duplicates: copies that a broker had no use for: the publication had come under the same TID.
+        discarded: told of each advertisement that a broker had already, when it is done with it.
         turned: copies that went by another TID than that they came with.
     """
 
@@ -75,13 +81,20 @@ class Padres:
         tau: float = 10.0,
         window: float = 0.05,
         forced: bool = False,
+        stored_once: bool = False,
+        payload: float = 1.0,
+        answers: bool = False,
     ) -> None:
+        self.stored_once = stored_once
+        self.payload = payload
+        self.answers = answers
         self.neighbors = neighbors
         self.links = links
         self.dynamic = dynamic
         self.forced = forced
         self.brokers = {node_id: Broker(near, tau, window) for node_id, near in neighbors.items()}
         self.reached: Callable[[str, Any, float], None] = lambda node_id, what, at: None
+        self.discarded: Callable[[str, Any, float], None] = lambda node_id, what, at: None
         self.selections: list[Selection] | None = None
         self.duplicates = 0
         self.turned = 0
@@ -130,10 +143,11 @@ class Padres:
         broker = self.brokers[node_id]
         at = self.links.processed(node_id, at, 0)
         if publisher.uid in broker.srt:
+            self.discarded(node_id, publisher, at)
             return
         broker.srt[publisher.uid] = (publisher, sender)
         for neighbor in self.neighbors[node_id]:
-            if neighbor != sender:
+            if neighbor != sender or self.answers:
                 self.links.send(node_id, neighbor, at, (ADV, publisher))
         for subscriber in broker.own:
             if subscriber.wants(publisher.symbol) and sender != LOCAL:
@@ -143,7 +157,7 @@ class Padres:
     def _subscribe(self, subscriber: Subscriber, at: float) -> None:
         node_id = subscriber.node_id
         broker = self.brokers[node_id]
-        at = self.links.processed(node_id, at, len(broker.srt))
+        at = self.links.processed(node_id, at, 0, len(broker.srt))
         broker.own.append(subscriber)
         broker.rows += 1
         for tid, (publisher, last_hop) in broker.srt.items():
@@ -153,11 +167,12 @@ class Padres:
 
     def _subscribed(self, node_id: str, sender: str, subscriber: Subscriber, tid: int, at: float) -> None:
         broker = self.brokers[node_id]
-        at = self.links.processed(node_id, at, len(broker.srt))
+        at = self.links.processed(node_id, at, 0, len(broker.srt))
         row = Bound(subscriber, tid, sender)
         broker.bound.setdefault(tid, {})[subscriber.uid] = row
-        broker.trees.setdefault(subscriber.uid, []).append(row)
-        broker.rows += 1
+        trees = broker.trees.setdefault(subscriber.uid, [])
+        broker.rows += not (self.stored_once and trees)
+        trees.append(row)
         last_hop = broker.srt[tid][1]
         if last_hop == LOCAL:
             self.reached(node_id, subscriber, at)
@@ -191,12 +206,12 @@ class Padres:
             at = self.links.searched(node_id, at, searched + asked)
         if self.selections is not None:
             candidates = self._candidates(node_id, publication.symbol)
-            self.selections.append(Selection(broker.rows, candidates + searched, asked))
+            self.selections.append(Selection(broker.rows, candidates + searched, asked, local))
         for to, other in copies:
             if self.dynamic:
                 broker.loads[to].sent()
             self.turned += other != tid
-            self.links.send(node_id, to, at, (PUB, publication, other))
+            self.links.send(node_id, to, at, (PUB, publication, other), self.payload)
 
     def _matching(
         self, node_id: str, sender: str, symbol: int, tid: int

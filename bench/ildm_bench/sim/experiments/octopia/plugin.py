@@ -78,7 +78,7 @@ class InWorld:
     def _processing(self, node_id: str, kind: str) -> float:
         if self.quiet or kind != PUB:
             return 0.0
-        return self.costs.matching + self.costs.row * self.rows[node_id]
+        return self.costs.matching + self.costs.prt_row * self.rows[node_id]
 
     def _delivered(self, node: SimNode, delivery: Delivery) -> None:
         assert delivery.sent is not None
