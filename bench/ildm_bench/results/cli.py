@@ -167,10 +167,56 @@ def all_results(
 
 
 @results.command()
+def verdicts(
+    directory: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", help="Of results: has NAME/comparison.json, as `all` writes them."),
+    ] = RESULTS / "all",
+    page: Annotated[
+        Path | None,
+        typer.Option(
+            "--page",
+            metavar="FILE",
+            help="Put the table there, between <!-- table: verdicts --> and <!-- end -->.",
+        ),
+    ] = None,
+) -> None:
+    """What the papers say of live systems, beside what was measured; nothing is measured here."""
+    from ildm_bench.report.verdicts import fill_in, markdown  # noqa: PLC0415
+    from ildm_bench.report.verdicts import verdicts as judged  # noqa: PLC0415
+
+    lines = judged(directory)
+    typer.echo(markdown(lines), nl=False)
+    if page is not None:
+        fill_in(page, lines)
+
+
+@results.command()
 @_with_manner()
-def single(manner: Manner, sockets: SocketsOption = "both") -> None:
+def single(
+    manner: Manner,
+    sockets: SocketsOption = "both",
+    quota: Annotated[
+        str, typer.Option(metavar="CORES|none", help="Of each broker; none: the whole machine (S2).")
+    ] = "0.5",
+) -> None:
     """Single brokers side by side: limit, latency, loss."""
-    _produce(manner, "single", sockets=sockets)
+    _produce(manner, "single", sockets=sockets, cores=_cores_of(quota))
+
+
+def _cores_of(quota: str) -> float | None:
+    """Raises: typer.BadParameter, for what is neither cores nor ``none``."""
+    if quota == "none":
+        return None
+    try:
+        cores = float(quota)
+    except ValueError:
+        cores = 0.0
+    if not 0 < cores < float("inf"):
+        raise typer.BadParameter(
+            f"{quota!r} is neither a number of cores above 0 nor none", param_hint="--quota"
+        )
+    return cores
 
 
 @results.command()
@@ -188,12 +234,15 @@ def patterns(
         Literal["nodelay", "default", "both"] | None,
         typer.Option(help="Mosquitto's, for all; without it both for A and sum, nodelay for five pairs."),
     ] = None,
+    load: Annotated[
+        float, typer.Option(min=0.01, max=1, help="Part of its limit at which each is measured, such as 0.9.")
+    ] = 1.0,
 ) -> None:
     """Pattern A against broker and HAProxy; none, low, high with five pairs, PF and SF."""
     from ildm_bench.results.patterns import OF_OVERLAYS  # noqa: PLC0415
 
     given = OF_OVERLAYS if overlays else {"pairs": pairs}
-    _produce(manner, "patterns", model=quota_model, sockets=sockets, **given)
+    _produce(manner, "patterns", model=quota_model, sockets=sockets, load=load, **given)
 
 
 @results.command()
@@ -242,9 +291,14 @@ def traffic(
 
 @results.command()
 @_with_manner()
-def mixed(manner: Manner) -> None:
+def mixed(
+    manner: Manner,
+    limit: Annotated[
+        bool, typer.Option("--limit", help="The highest load that they bear, and which of them ends it.")
+    ] = False,
+) -> None:
     """Mosquitto, ActiveMQ, RabbitMQ and Moquette joined by SF: nothing may be lost."""
-    _produce(manner, "mixed")
+    _produce(manner, "mixed", limit=limit)
 
 
 @results.command()

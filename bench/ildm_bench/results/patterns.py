@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ildm_bench.measure.figures import Comparison, Group, Limit
-from ildm_bench.results.common import Bench, Sockets, comparison
+from ildm_bench.results.common import NODELAY, Bench, Sockets, comparison
+from ildm_bench.results.loaded import AT_LOAD, at_load
 from ildm_bench.results.tables import OF_LIMIT, Row
 from ildm_bench.testbed.spec import Quota, QuotaModel, TestbedSpec
 
@@ -29,25 +31,39 @@ def run(
     algorithms: Sequence[str] = TREES,
     patterns: Sequence[str] = ("none", "low", "high"),
     sockets: Sockets | None = None,
+    load: float = 1.0,
 ) -> Comparison:
     """Pattern A beside the broker alone and HAProxy, and ``none``, ``low``, ``high`` with five pairs.
 
     ``sum`` is one broker with the quota of five: what five pairs may bring at most, but for the nodes. A and
     ``sum`` are left out where no tree is among the algorithms. ``sockets`` holds for all; without it A and
     ``sum`` are measured with both, the pairs with ``set_tcp_nodelay true``, as they take the most time.
+    ``load`` below 1 is a part of the limit, which is found first: each testbed is measured there, with
+    ``set_tcp_nodelay true`` alone unless ``sockets`` says otherwise.
     """
-    few: Sockets = sockets or "both"
+    few: Sockets = sockets or ("both" if load == 1 else "nodelay")
     many: Sockets = sockets or "nodelay"
     cores = CORES[model]
     quota = Quota(cores, model)
     trees = [algorithm for algorithm in algorithms if algorithm in TREES]
+    loaded: list[Row] = []
 
     def limits(
         name: str, label: str, pattern: str, spec: TestbedSpec, start: str, of: Sockets = few
     ) -> list[Limit]:
         guess = START_MS[start] * (COST if spec.algorithm in OVERLAYS else 1)
         scenario = bench.scenario(f"pattern-{pattern}")
-        return bench.limits(f"{model}-{name}", label, scenario, spec, of, start_ms=guess, first_ms=0.5)
+        name = f"{model}-{name}"
+        found = bench.limits(name, label, scenario, spec, of, start_ms=guess, first_ms=0.5)
+        if load < 1:
+            group = {"direct": "A"}.get(start, start)
+            for nodelay, limit in zip(NODELAY[of], found, strict=True):
+                place = name if nodelay else f"{name}-default-sockets"
+                full = f"{group}: {limit.label}"
+                run = at_load(bench, place, full, scenario, replace(spec, nodelay=nodelay), limit, load)
+                interval = "" if run is None else f"{run.interval_ms:g} ms"
+                loaded.append(Row(full, run, interval))
+        return found
 
     alone = TestbedSpec(["mosquitto"], front="none", quota=quota)
     of_a = limits("direct", "broker alone", "a", alone, "direct")
@@ -68,6 +84,14 @@ def run(
         big = TestbedSpec(["mosquitto"], front="none", quota=Quota(PAIRS * cores, model))
         total = limits("sum", f"broker with {PAIRS} quotas", "a", big, "sum")
         groups.append(Group(name="sum", limits=total))
+    if load < 1:
+        return comparison(
+            f"Patterns at {load:.0%} of the limit, quota {model}",
+            ["Each testbed at that part of its own limit; quotas and messages as at the limit."],
+            AT_LOAD,
+            loaded,
+            sockets=few,
+        )
     each, parts = (" each", "have") if model == "per-process" else ("", "share")
     return comparison(
         f"Patterns, quota {model}",

@@ -11,11 +11,17 @@ from ildm_bench.testbed.spec import Quota, TestbedSpec
 CORES = 0.5
 START_MS = {"mosquitto": 10.0, "activemq": 20.0, "rabbitmq": 80.0, "moquette": 40.0}
 """Guess for each make."""
+WHOLE = 4
+"""How much shorter than with the quota intervals are guessed to be without one."""
 WARM_UP = {"mosquitto": 0.0, "activemq": 15.0, "rabbitmq": 5.0, "moquette": 15.0}
 
 
-def run(bench: Bench, sockets: Sockets = "both") -> Comparison:
-    """Limit, latency, loss of each broker that is installed, each with the same quota."""
+def run(bench: Bench, sockets: Sockets = "both", cores: float | None = CORES) -> Comparison:
+    """Limit, latency, loss of each broker that is installed, each with the same quota.
+
+    ``cores`` None: each has the whole machine, which it shares with the generator (the thesis's S2).
+    """
+    quota = None if cores is None else Quota(cores)
     scenario = bench.scenario("single")
     groups: list[Group] = []
     missing: list[str] = []
@@ -27,17 +33,17 @@ def run(bench: Bench, sockets: Sockets = "both") -> Comparison:
             make,
             make,
             scenario,
-            TestbedSpec([make], front="none", quota=Quota(CORES)),
+            TestbedSpec([make], front="none", quota=quota),
             sockets if make == "mosquitto" else "nodelay",
-            start_ms=start,
+            start_ms=start if cores is not None else start / WHOLE,
             warm_up=WARM_UP[make],
-            first_ms=0.5,
+            first_ms=0.5 if cores is not None else 0.0625,
         )
         groups.append(Group(name=make, limits=found))
     limits = [limit for group in groups for limit in group.limits]
+    share = f"{cores:g} of a core" if cores is not None else "the whole machine, beside the generator"
     text = (
-        "Five topics with 10 publishers and 10 subscribers each, 32 bytes, QoS 0; every broker has "
-        f"{CORES:g} of a core."
+        f"Five topics with 10 publishers and 10 subscribers each, 32 bytes, QoS 0; every broker has {share}."
     )
     rows = [Row.of_limit(limit, limits[0]) for limit in limits]
     return comparison("Single brokers", [text], OF_LIMIT, rows, groups=groups, sockets=sockets, notes=missing)

@@ -67,8 +67,25 @@ SUITE = (
     Result("content", "content", 28, content.run),
     Result("link", "link", 32, link.run),
     Result("link-qos1", "link --qos 1", 32, link.run, {"qos": 1}),
+    Result("single-whole", "single --quota none", 18, single.run, {"cores": None}),
+    Result("mixed-limit", "mixed --limit", 6, mixed.run, {"limit": True}),
     Result("patterns", "patterns", 50, patterns.run),
     Result("patterns-shared", "patterns --quota-model shared", 50, patterns.run, {"model": "shared"}),
+    Result(
+        "patterns-overlays-load",
+        "patterns --overlays --load 0.9",
+        20,
+        patterns.run,
+        {**patterns.OF_OVERLAYS, "load": 0.9},
+    ),
+    Result("patterns-load", "patterns --load 0.9", 60, patterns.run, {"load": 0.9}),
+    Result(
+        "patterns-shared-load",
+        "patterns --quota-model shared --load 0.9",
+        60,
+        patterns.run,
+        {"model": "shared", "load": 0.9},
+    ),
 )
 """The shortest first, about."""
 WORK = {result.command.split()[0]: result.work for result in SUITE}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from ildm_bench.cli import app
 from ildm_bench.load.scenario import Scenario
 from ildm_bench.measure.figures import Comparison, Limit, RunFigures
 from ildm_bench.report import markdown_table
-from ildm_bench.results import latency, link, patterns, single
+from ildm_bench.results import latency, link, loaded, mixed, patterns, single
 from ildm_bench.results.common import FULL, QUICK, Bench
 from ildm_bench.results.tables import OF_LIMIT, Row, cells, table
 from ildm_bench.testbed.spec import TestbedSpec
@@ -124,6 +126,87 @@ def test_single_brokers_have_one_quota_and_no_node(tmp_path: Path, monkeypatch: 
     assert {spec.front for _, spec, _ in bench.asked.values()} == {"none"}
     assert len({spec.quota for _, spec, _ in bench.asked.values()}) == 1
     assert len(comparison.table) == 6
+
+
+def test_single_brokers_can_have_the_whole_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(single, "broker_class", lambda make: type("B", (), {"available": lambda: None}))
+    bench = Measured(tmp_path)
+    comparison = single.run(bench, cores=None)
+    assert {spec.quota for _, spec, _ in bench.asked.values()} == {None}
+    assert "the whole machine" in comparison.text
+    for wrong in ("nought", "0", "-1", "nan"):
+        done = CliRunner().invoke(app, ["results", "single", f"--quota={wrong}"])
+        assert done.exit_code == 2
+        assert "neither a number of cores above 0 nor none" in " ".join(done.output.split())
+
+
+def test_patterns_are_measured_at_a_part_of_their_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[tuple[str, float, bool]] = []
+
+    def at_load(*given: Any) -> RunFigures | None:
+        _, name, label, _, spec, limit, load = given
+        loaded.append((label, load, spec.nodelay))
+        assert name in bench.asked
+        return (
+            None if label == "A: HAProxy" else sample_run(label, 1000.0, interval_ms=limit.interval_ms / load)
+        )
+
+    monkeypatch.setattr(patterns, "at_load", at_load)
+    bench = Measured(tmp_path)
+    comparison = patterns.run(bench, load=0.9)
+    assert {(load, nodelay) for _, load, nodelay in loaded} == {(0.9, True)}
+    rows = {row[0]: row for row in comparison.table[1:]}
+    assert list(rows) == [label for label, _, _ in loaded]
+    assert {"A: broker alone", "A: PF", "none: SF", "high: PF", "sum: broker with 5 quotas"} <= set(rows)
+    assert rows["A: HAProxy"][1] == "no interval under the limit"
+    assert not comparison.groups
+    assert [run.label for run in comparison.runs] == [label for label in rows if label != "A: HAProxy"]
+
+
+def test_the_load_of_a_part_of_the_limit_is_its_interval_over_the_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Measured(tmp_path)
+    intervals: list[float] = []
+
+    def load(what: str, scenario: Scenario, target: Any, results: Path) -> str:
+        intervals.append(scenario.interval)
+        results.mkdir(parents=True, exist_ok=True)
+        return what
+
+    @contextmanager
+    def testbed(*_: Any) -> Iterator[tuple[None, None]]:
+        yield None, None
+
+    monkeypatch.setattr(bench, "load", load)
+    monkeypatch.setattr(loaded, "testbed", testbed)
+    monkeypatch.setattr(loaded, "spark_session", lambda **_: None)
+    monkeypatch.setattr(loaded, "analyse", lambda *given: [sample_run(name) for name in given[2]])
+    spec, scenario = TestbedSpec(["mosquitto"]), bench.scenario("pattern-a")
+    limit = sample_limit("SF", 2000.0)
+    assert limit.interval_ms is not None
+    found = loaded.at_load(bench, "A", "A: SF", scenario, spec, limit, 0.9)
+    assert found is not None
+    assert intervals == [pytest.approx(limit.interval_ms / 0.9)] * QUICK.rounds
+    assert loaded.at_load(bench, "A", "A: SF", scenario, spec, limit, 0.9) == found
+    assert len(intervals) == QUICK.rounds  # what was found is not measured again
+    without = limit.model_copy(update={"interval_ms": None})
+    assert loaded.at_load(bench, "B", "B: SF", scenario, spec, without, 0.9) is None
+
+
+def test_four_makes_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mixed, "broker_class", lambda make: type("B", (), {"available": lambda: None}))
+    bench = Measured(tmp_path)
+    comparison = mixed.run(bench, limit=True)
+    (scenario, spec, _) = bench.asked["limit"]
+    assert scenario.name == "heterogeneous"
+    assert (list(spec.brokers), spec.algorithm) == (list(mixed.MAKES), "sf")
+    cores = comparison.table[1][comparison.table[0].index("cores in use")]
+    found = [float(part.rsplit(" ", 1)[1]) for part in cores.split(", ")]
+    assert found == sorted(found, reverse=True)
+    assert len(found) > 1
 
 
 def test_single_names_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
