@@ -13,7 +13,7 @@ import yaml
 
 PROJECT = Path(__file__).parents[2]
 DOCKER = PROJECT / "docker"
-COMPOSE = DOCKER / "compose.yaml"
+COMPOSE, PAIR = DOCKER / "compose.yaml", DOCKER / "pair.yaml"
 BROKERS = ("mosquitto", "activemq", "rabbitmq", "moquette")
 NODES = tuple(f"node-{name}" for name in BROKERS)
 CLIENT_PORT, LINK_PORT = 1883, 1885
@@ -104,15 +104,15 @@ def _without_comments(text: str) -> list[str]:
     return [line for line in text.splitlines() if not line.lstrip().startswith("#")]
 
 
-def compose() -> dict[str, Any]:
-    """The Compose file, with anchors and merge keys resolved."""
-    document = yaml.safe_load(COMPOSE.read_text())
+def compose(path: Path = COMPOSE) -> dict[str, Any]:
+    """A Compose file, with anchors and merge keys resolved."""
+    document = yaml.safe_load(path.read_text())
     assert isinstance(document, dict)
     return document
 
 
-def services() -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = compose()["services"]
+def services(path: Path = COMPOSE) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = compose(path)["services"]
     return found
 
 

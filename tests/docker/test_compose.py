@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.docker.files import BROKERS, COMPOSE, DOCKER, NODES
+from tests.docker.files import BROKERS, COMPOSE, DOCKER, NODES, PAIR, services
 
 
 def compose_command() -> list[str]:
@@ -25,10 +26,10 @@ def compose_command() -> list[str]:
     pytest.skip(reason)
 
 
-def config(*options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def config(*options: str, file: Path = COMPOSE, **environment: str) -> subprocess.CompletedProcess[str]:
     """What ``config`` makes of the file, from another directory than its own."""
     return subprocess.run(
-        [*compose_command(), "-f", str(COMPOSE), *options],
+        [*compose_command(), "-f", str(file), *options],
         cwd=DOCKER.parent,
         env={"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), **environment},
         capture_output=True,
@@ -49,6 +50,13 @@ def test_compose_accepts_the_file() -> None:
     for name in NODES:
         waits = document["services"][name]["depends_on"]
         assert waits[name.removeprefix("node-")]["condition"] == "service_healthy"
+
+
+def test_compose_accepts_the_pair() -> None:
+    result = config("config", file=PAIR)
+    assert result.returncode == 0, result.stderr
+    document = yaml.safe_load(result.stdout)
+    assert set(document["services"]) == set(services(PAIR))
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0"])

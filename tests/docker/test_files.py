@@ -18,9 +18,11 @@ from ildm_bench.load.scenario import load_scenario
 from tests.docker.files import (
     BROKERS,
     CLIENT_PORT,
+    COMPOSE,
     DOCKER,
     LINK_PORT,
     NODES,
+    PAIR,
     PROJECT,
     Stage,
     built_stage,
@@ -169,9 +171,13 @@ def test_the_testbed_is_four_brokers_each_with_its_node() -> None:
     assert [name for name, service in found.items() if "profiles" in service] == ["load"]
 
 
-@pytest.mark.parametrize("name", [*BROKERS, *NODES, "load"])
-def test_a_service_is_pinned_confined_and_limited(name: str) -> None:
-    service = services()[name]
+ALL = [(path, name) for path in (COMPOSE, PAIR) for name in services(path)]
+"""Every service of every Compose file."""
+
+
+@pytest.mark.parametrize(("path", "name"), ALL)
+def test_a_service_is_pinned_confined_and_limited(path: Path, name: str) -> None:
+    service = services(path)[name]
     assert VERSIONED.match(service["image"]), service["image"]
     assert user(service) != 0
     assert service["read_only"] is True
@@ -184,9 +190,9 @@ def test_a_service_is_pinned_confined_and_limited(name: str) -> None:
         assert built_stage(service).last("ENTRYPOINT").words
 
 
-@pytest.mark.parametrize("name", [*BROKERS, *NODES, "load"])
-def test_what_a_service_mounts_is_there(name: str) -> None:
-    service, document = services()[name], compose()
+@pytest.mark.parametrize(("path", "name"), ALL)
+def test_what_a_service_mounts_is_there(path: Path, name: str) -> None:
+    service, document = services(path)[name], compose(path)
     for source, mode in mounts(service).values():
         if source.startswith("."):
             assert (DOCKER / source).is_file(), source
@@ -194,7 +200,8 @@ def test_what_a_service_mounts_is_there(name: str) -> None:
         else:
             assert source in document["volumes"]
     assert set(service.get("secrets", [])) <= set(document["secrets"])
-    assert set(service["networks"]) <= set(document["networks"])
+    assert set(service.get("networks", [])) <= set(document["networks"])
+    assert "networks" in service or service["network_mode"] == "none"
 
 
 @pytest.mark.parametrize("name", [*BROKERS, "load", *NODES])
@@ -207,6 +214,28 @@ def test_every_place_an_image_writes_to_is_a_volume_or_in_memory(name: str) -> N
     for path, options in in_memory.items():
         # /tmp is everybody's; a directory that is one user's must be that of the user who runs
         assert path == "/tmp" or f"uid={user(service)}," in options, path
+
+
+def test_members_of_the_pair_share_state_and_see_each_others_processes() -> None:
+    found = services(PAIR)
+    members = {name: service for name, service in found.items() if "pid" in service}
+    assert set(members) == {"node-a", "node-b"}
+    shared = [{key: members[name][key] for key in ("pid", "networks", "image")} for name in members]
+    assert shared[0] == shared[1]
+    holder = found[shared[0]["pid"].removeprefix("service:")]
+    assert "pid" not in holder
+    configs = []
+    for name, service in members.items():
+        member = name.removeprefix("node-")
+        mounted = mounts(service)
+        assert mounted["/etc/ildm/node.yaml"] == (f"./nodes/pair-{member}.yaml", "ro")
+        config = node_config(f"pair-{member}")
+        load_plugins(config)
+        assert mounted[str(config.state_dir)][0] == "state"
+        assert service["environment"]["ILDM_SOCKET"] == str(config.admin_socket)
+        assert config.site.member == member
+        configs.append(config.model_dump(exclude={"site": {"member"}, "admin": True}))
+    assert configs[0] == configs[1]
 
 
 def test_only_nodes_are_published_each_at_a_port_of_its_own() -> None:

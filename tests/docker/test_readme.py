@@ -21,13 +21,17 @@ COMMANDS = [
 ]
 COMPOSE = ["docker", "compose", "-f", "docker/compose.yaml"]
 COMPOSED = [words[len(COMPOSE) :] for words in COMMANDS if words[: len(COMPOSE)] == COMPOSE]
+PAIR = ["docker", "compose", "-p", "pair", "-f", "docker/pair.yaml"]
+PAIRED = [words[len(PAIR) :] for words in COMMANDS if words[: len(PAIR)] == PAIR]
 PROGRAMS = {"ildm": "ildm.cli.app", "ildm-bench": "ildm_bench.cli"}
 OWN = [words[i:] for words in COMMANDS for i, word in enumerate(words) if word in PROGRAMS]
 
 
 def test_every_command_is_looked_at() -> None:
-    others = [w for w in COMMANDS if w[: len(COMPOSE)] != COMPOSE and w[0] not in PROGRAMS]
+    composed = [COMPOSE, PAIR]
+    others = [w for w in COMMANDS if all(w[: len(c)] != c for c in composed) and w[0] not in PROGRAMS]
     assert [" ".join(words[:2]) for words in others] == [
+        "docker/new-secret",
         "docker/new-secret",
         "docker build",
         "docker run",
@@ -56,6 +60,14 @@ def test_compose_commands_name_services(words: list[str]) -> None:
         assert command in {"up", "down", "ps", "logs"}
         assert {word for word in rest if not word.startswith("-")} <= names
     assert profile == ("load" in rest or command in {"cp", "down"})
+
+
+@pytest.mark.parametrize("words", PAIRED, ids=" ".join)
+def test_commands_for_the_pair_name_its_services(words: list[str]) -> None:
+    command, *rest = words
+    assert command in {"up", "exec", "kill", "start", "down"}
+    named = [word for word in rest if word in services(DOCKER / "pair.yaml")]
+    assert len(named) == (command in {"exec", "kill", "start"})
 
 
 @pytest.mark.parametrize("words", OWN, ids=" ".join)

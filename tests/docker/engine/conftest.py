@@ -15,7 +15,7 @@ from tests.support.brokers import require_broker
 LOAD = PROJECT / ".ci/containers/load"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def engine() -> Iterator[Engine]:
     """An engine with stand-ins for the images that docker/ takes from a registry."""
     require_engine()

@@ -38,10 +38,10 @@ def copy_project(target: Path, *, compiled: bool = True) -> Path:
     if compiled:
         (target / ".dockerignore").write_text(rules.replace(COMPILED, ""))
     possible = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    compose = target / "docker/compose.yaml"
-    (limit,) = map(int, re.findall(r"nofile: \{soft: (\d+), hard: \1\}", compose.read_text()))
-    if possible != resource.RLIM_INFINITY and possible < limit:
-        compose.write_text(compose.read_text().replace(str(limit), str(possible)))
+    for compose in (target / "docker/compose.yaml", target / "docker/pair.yaml"):
+        (limit,) = map(int, re.findall(r"nofile: \{soft: (\d+), hard: \1\}", compose.read_text()))
+        if possible != resource.RLIM_INFINITY and possible < limit:
+            compose.write_text(compose.read_text().replace(str(limit), str(possible)))
     load = target / "docker/load.yaml"
     text = load.read_text()
     for name, seconds in {"duration": 4, "warm_up": 1, "cool_down": 1}.items():
