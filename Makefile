@@ -70,8 +70,8 @@ $(CLASSES): $(STAMP_ALL)
 	-@$(BIN)/python -m ildm_bench.analysis.classes
 	@touch $@
 
-# Without ARGS four parts at a time: after lint first what mostly waits, so that what keeps the processors busy
-# fills the gaps. JUNIT_DIR: for reports.
+# Without ARGS five parts at a time: after lint first what mostly waits (the sites have a processor for four tenths of
+# their time), so that what keeps the processors busy fills the gaps. JUNIT_DIR: for reports.
 UNIT_TESTS := tests/admin tests/algorithms tests/core tests/fuzz tests/hostile tests/mqtt tests/state
 SPARK_TESTS := tests/bench/analysis tests/bench/chaos/test_spark.py tests/bench/report tests/bench/sim
 BENCH_TESTS := tests/bench
@@ -84,7 +84,7 @@ test: lint compiled
 	$(PYTEST) $(ARGS)
 else
 test: $(STAMP_ALL) compiled
-	+@$(MAKE) --no-print-directory -k -j4 lint site-tests other-tests bench-tests unit-tests spark-tests interpreted-tests
+	+@$(MAKE) --no-print-directory -k -j5 lint site-tests other-tests bench-tests unit-tests spark-tests interpreted-tests
 endif
 
 unit-tests: $(STAMP_ALL)

@@ -21,9 +21,11 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not Path("/usr/bin/python3").exists():
         missing("the distribution has no Python")
     directory = tmp_path_factory.mktemp("package")
+    wheels = PROJECT / ".cache/wheels"
+    there = {"WHEELS": str(wheels)} if (wheels / "complete").exists() else {}
     done = subprocess.run(
         [PROJECT / "configs" / "debian" / "build", directory],
-        env={**os.environ, "DPKG_DEB_COMPRESSOR_TYPE": "gzip", "DPKG_DEB_COMPRESSOR_LEVEL": "1"},
+        env={**os.environ, **there, "DPKG_DEB_COMPRESSOR_TYPE": "gzip", "DPKG_DEB_COMPRESSOR_LEVEL": "1"},
         capture_output=True,
         text=True,
         timeout=300,
