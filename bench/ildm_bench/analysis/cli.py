@@ -16,6 +16,18 @@ def analyse(
     results: Annotated[
         Path, typer.Argument(metavar="RESULTS", help="Directory with the runs, also in directories below.")
     ],
+    mqttloader: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--mqttloader",
+            metavar="FILE",
+            help="Records of MQTTLoader (CSV), put into RESULTS as a run, which alone is analysed; may be "
+            "repeated for the machines of one measurement. Or its summary, shown beside the figures.",
+        ),
+    ] = None,
+    ramp: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="Of MQTTLoader's records, cut at both ends.")
+    ] = 0.0,
     run: Annotated[
         list[str] | None, typer.Option("--run", metavar="ID", help="Only this run; may be repeated.")
     ] = None,
@@ -40,7 +52,11 @@ def analyse(
     def tell(line: str) -> None:
         typer.echo(line, err=True)
 
+    summaries: list[list[list[str]]] = []
     try:
+        if mqttloader:
+            imported, summaries = imported_from(mqttloader, results, ramp)
+            run = [*(run or ()), *imported]
         tell("starting Spark")
         spark = spark_session(master, driver_memory, quick=are_small(results))
         figures = []
@@ -55,7 +71,30 @@ def analyse(
         typer.echo(json.dumps([one.model_dump() for one in figures], indent=1))
     else:
         typer.echo(table(figures))
+        for rows in summaries:
+            typer.echo(
+                "\n" + "\n".join(f"{name:<40} {value:>14} {unit}".rstrip() for name, unit, value in rows)
+            )
     spark.stop()
+
+
+def imported_from(
+    files: Sequence[Path], results: Path, ramp: float
+) -> tuple[list[str], list[list[list[str]]]]:
+    """MQTTLoader's records as runs below ``results``: their names; and the tables of its summaries.
+
+    Raises:
+        MissingLog, CorruptLog: a file is neither.
+    """
+    from ildm_bench.analysis.errors import MissingLog  # noqa: PLC0415
+    from ildm_bench.analysis.mqttloader import import_run, is_summary, summary_table  # noqa: PLC0415
+
+    if absent := next((path for path in files if not path.is_file()), None):
+        raise MissingLog(absent, "not there")
+    summaries = [path for path in files if is_summary(path)]
+    records = [path for path in files if path not in summaries]
+    names = [import_run(records, results, ramp)] if records else []
+    return names, [summary_table(path) for path in summaries]
 
 
 def runs_below(
