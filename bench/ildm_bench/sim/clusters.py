@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ildm_bench.sim.routing import Tree, spread
+from ildm_bench.sim.routing import Tree, spread, spread_many
 from ildm_bench.sim.tables import NONE, Counts, Graph, Ranks, build, random_vectors
 
 Distribution = Literal["uniform", "Zipf", "Zipf flat"]
@@ -199,6 +199,40 @@ def from_start(
     start = nearest_of(hierarchy, places, publisher, before)
     route = routed(spread(graph, start, 0, places.size, "sfb"), places, publisher)
     return replace(route, search=searched(graph, places, publisher, before)) if search else route
+
+
+def from_heads(
+    hierarchy: Hierarchy, places: Counts, publisher: int, graph: Graph, before: int, layer: int
+) -> Route:
+    """STLA with heads: one copy to each cluster of a layer, whose head spreads it to the others there.
+
+    Heads are the first subscribers of their clusters, that of the publisher's the start node. They have a
+    graph of their own, over which the start node sends to them; inside a cluster the graph is that of all.
+    """
+    start = nearest_of(hierarchy, places, publisher, before)
+    first = np.flatnonzero(np.diff(hierarchy.cluster(places, layer), prepend=-1))
+    last = np.append(first[1:], places.size)
+    home = int(np.searchsorted(first, start, "right")) - 1
+    heads = first.copy()
+    heads[home] = start
+    between = spread(build(np.arange(heads.size), graph.vectors[heads]), home, 0, heads.size, "sfb")
+    inside = spread_many(graph, heads, first, last, "sfb")
+    entries = np.flatnonzero(inside.parent == NONE)
+    entry_of = np.empty(heads.size, np.int64)
+    entry_of[np.searchsorted(first, inside.ranks[entries], "right") - 1] = entries
+    parent, depth = inside.parent.astype(np.int64), inside.depth.astype(np.int64)
+    deeper = np.empty(heads.size, np.int64)
+    deeper[between.ranks] = between.depth
+    depth += deeper[np.searchsorted(first, inside.ranks, "right") - 1]
+    sent = between.parent != NONE
+    parent[entry_of[between.ranks[sent]]] = entry_of[between.ranks[between.parent[sent]]]
+    order = np.argsort(depth, kind="stable")
+    place = np.empty(order.size + 1, np.int64)
+    place[order], place[NONE] = np.arange(order.size), NONE
+    tree = Tree(
+        inside.ranks[order], depth[order].astype(np.int32), place[parent[order]].astype(np.int32), order.size
+    )
+    return routed(tree, places, publisher)
 
 
 def searched(graph: Graph, places: Counts, publisher: int, before: int) -> Search:

@@ -21,6 +21,7 @@ from ildm_bench.sim.clusters import (
     Hierarchy,
     Route,
     Search,
+    from_heads,
     from_publisher,
     from_start,
     graph_of,
@@ -195,6 +196,25 @@ def test_a_search_leads_to_the_key_before_the_publishers_and_back(
     one, other = (route.times(hierarchy, np.random.default_rng(seed)) for route in (quick, slow))
     assert np.ptp(other - one) < 1e-6
     assert (other >= one).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(scenes())
+def test_with_heads_each_cluster_gets_one_copy(scene: tuple[Hierarchy, list[int], int, int]) -> None:
+    hierarchy, places, publisher, seed = scene
+    generator = np.random.default_rng(seed)
+    graph, before = graph_of(generator, len(places)), rank_of(places, publisher, generator)
+    for layer in range(1, hierarchy.layers):
+        route = from_heads(hierarchy, np.array(places), publisher, graph, before, layer)
+        assert sorted(route.ranks.tolist()) == list(range(len(places)))
+        assert (np.diff(route.depth) >= 0).all()
+        inside = np.flatnonzero(route.parent != NONE)
+        assert inside.size == len(places) - 1
+        assert (route.depth[inside] == route.depth[route.parent[inside]] + 1).all()
+        assert (route.receiver == np.array(places)[route.ranks]).all()
+        assert (route.sender[inside] == route.receiver[route.parent[inside]]).all()
+        one, other = (hierarchy.cluster(ends[inside], layer) for ends in (route.sender, route.receiver))
+        assert int((one != other).sum()) == len(set(hierarchy.cluster(np.array(places), layer))) - 1
 
 
 def test_places_follow_their_law_and_keep_the_order_of_draws() -> None:
