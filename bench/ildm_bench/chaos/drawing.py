@@ -66,6 +66,12 @@ FORMER = 0.3
 """How often one of these has the former protocol, which has no features."""
 CHANGED = 0.4
 """How often a node among them is upgraded or downgraded, beside all else."""
+SPARED = 0.3
+"""How often one of these leaves out a key of :data:`UNLIKE` that the setting has."""
+UNLIKE = ("classes", "rate", "sessions", "inflight", "weight_hold")
+"""Keys of ``link`` that sites need not have alike."""
+AGED = 0.2
+"""How often one of these chooses the tree by age alone."""
 SECRET = "a secret of all the sites"
 CLASSED = 0.25
 """How often links of a tree have classes."""
@@ -182,7 +188,8 @@ def draw_setting(
     variants: dict[str, Variant] = {}
     secret = ""
     if unequal.random() < UNEQUAL:
-        variants = {name: variant(unequal) for name in names}
+        has = options.get("link", {})
+        variants = {name: variant(unequal, [key for key in UNLIKE if key in has]) for name in names}
         secret = unequal.choice(("", SECRET))
     discover = Random(f"discover {algorithm} {seed}").random() < DISCOVERED
     return Setting(
@@ -210,12 +217,14 @@ def ringed(setting: Setting) -> Setting:
     return replace(setting, links=links, options={**setting.options, "link": link})
 
 
-def variant(random: Random) -> Variant:
-    """Of a node that is not to have all."""
+def variant(random: Random, keys: Sequence[str] = ()) -> Variant:
+    """Of a node that is not to have all; ``keys``: those of ``link`` that it may leave out."""
     protocol = PROTOCOLS.low if random.random() < FORMER else 0
     few = random.choice((0.0, 0.3, 1.0))
     disabled = tuple(each.name for each in FEATURES if random.random() < few)
-    return Variant(protocol, disabled, random.choice(("", "off", "deflate", "auto")))
+    compression = random.choice(("", "off", "deflate", "auto"))
+    without = tuple(key for key in keys if random.random() < SPARED)
+    return Variant(protocol, disabled, compression, without, by_age=random.random() < AGED)
 
 
 def _ring(names: Sequence[str], links: Sequence[tuple[str, str]]) -> bool:
@@ -494,7 +503,10 @@ class _Drawing:
         """What comes back of a downgraded node is not all that there is."""
         lasts = round(random.choice((0.05, 0.5, random.random() * self.scale.pause)), 3)
         drains = random.choice((0.0, round(lasts * random.random(), 3)))
-        becomes = Variant() if kind == "upgrade" else variant(random)
+        has = self.setting.options.get("link", {})
+        # a rate stays, as its bound is one for the whole run
+        keys = [key for key in UNLIKE if key in has and key != "rate"]
+        becomes = Variant() if kind == "upgrade" else variant(random, keys)
         return Fault(round(at, 4), kind, targets, lasts, drains, becomes)
 
     @property

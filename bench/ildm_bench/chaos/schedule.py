@@ -118,6 +118,10 @@ class Variant:
     """Features that it does without; those that this code does not know count for nothing."""
     compression: str = ""
     """``link.compression``; empty: that of the setting."""
+    without: tuple[str, ...] = ()
+    """Keys of the setting's ``link`` that its configuration leaves out, such as ``classes``."""
+    by_age: bool = False
+    """It has ``link.tree: age``, and says nothing of delays."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from ildm_bench.chaos.history import History
-from ildm_bench.chaos.schedule import Client, Fault, Operation, Schedule, Setting
+from ildm_bench.chaos.schedule import Client, Fault, Operation, Schedule, Setting, Variant
+from ildm_bench.chaos.verdict import CARRIED
 from ildm_bench.chaos.virtual import faults
 from ildm_bench.chaos.virtual.carried import bound
 from ildm_bench.chaos.virtual.run import Result, Warm
@@ -45,7 +46,7 @@ def test_a_rate_that_holds_is_no_finding() -> None:
 
 def test_a_link_that_carries_more_than_its_rate_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The network judges a link without a rate as if it had one."""
-    monkeypatch.setattr(faults, "bound", lambda setting: bound(RATED))
+    monkeypatch.setattr(faults, "bound", lambda setting, site: bound(RATED, site))
     result, _ = carried(FREE)
     assert invariants(result) == {"budget"}
     (finding,) = result.failures
@@ -54,14 +55,22 @@ def test_a_link_that_carries_more_than_its_rate_is_found(monkeypatch: pytest.Mon
 
 
 def test_a_link_without_a_rate_has_no_bound() -> None:
-    assert bound(FREE) is None
+    assert bound(FREE, "a") is None
     _, history = carried(FREE)
     assert not [event for event in history.events if event.process.startswith("link/")]
 
 
+def test_a_site_that_leaves_out_the_rate_has_no_bound_and_its_neighbor_keeps_its_own() -> None:
+    """As many bytes go from a site without the rate as there are; the answers of the other are judged."""
+    result, history = carried(replace(RATED, variants={"a": Variant(without=("rate",))}))
+    assert invariants(result) == set()
+    assert result.about.seconds < 200_000 / RATE
+    assert {event.process for event in history.events if event.topic == CARRIED} == {"link/b/a"}
+
+
 @pytest.mark.parametrize("rate", [{"in": RATE}, {"out": RATE, "in": 9 * RATE}, {"out": 9 * RATE, "in": RATE}])
 def test_the_smaller_rate_is_the_bound(rate: dict[str, int]) -> None:
-    most = bound(replace(FREE, options={"link": {"rate": rate}}))
+    most = bound(replace(FREE, options={"link": {"rate": rate}}), "a")
     assert most is not None
     assert 10 * RATE < most < 14 * RATE
 

@@ -13,7 +13,7 @@ from ildm.core.link.versions import PROTOCOLS
 from ildm.core.local import relay
 from ildm.mqtt import topic_matches
 from ildm_bench.chaos.cli import app
-from ildm_bench.chaos.drawing import SECRET, SHARED, draw
+from ildm_bench.chaos.drawing import SECRET, SHARED, UNLIKE, draw
 from ildm_bench.chaos.schedule import CHANGES, Fault, Schedule, ScheduleError, Variant
 
 
@@ -86,6 +86,12 @@ def test_some_settings_have_sites_of_several_releases_and_some_of_these_change()
     assert {0, PROTOCOLS.low} == {variant.protocol for variant in variants}
     assert {name for variant in variants for name in variant.disabled} == {each.name for each in FEATURES}
     assert {"", "off", "deflate", "auto"} == {variant.compression for variant in variants}
+    assert {False, True} == {variant.by_age for variant in variants}
+    assert {key for variant in variants for key in variant.without} == set(UNLIKE)
+    for schedule in unequal:
+        link = schedule.setting.options.get("link", {})
+        assert all(set(each.without) <= link.keys() for each in schedule.setting.variants.values())
+        assert not [fault for fault in schedule.faults if "rate" in fault.variant.without]
     assert {"", SECRET} == {schedule.setting.secret for schedule in unequal}
     changed = [schedule for schedule in schedules if any(f.kind in CHANGES for f in schedule.faults)]
     assert len(unequal) / 4 < len(changed) < len(unequal) / 2

@@ -277,6 +277,19 @@ def test_what_the_other_release_does_not_know_is_found() -> None:
         assert "a does not understand its neighbours: {'link_unknown_control': 1}" in result.trouble
 
 
+def test_a_site_leaves_out_what_its_variant_is_without() -> None:
+    link = {"sessions": 2, "inflight": 5}
+    setting = replace(
+        ROW, options={"link": link}, variants={"b": Variant(without=("sessions",)), "c": Variant(by_age=True)}
+    )
+    found = {name: site.node.config.link for name, site in Warm(setting).sites.items()}
+    assert {name: each.sessions for name, each in found.items()} == {"a": 2, "b": 1, "c": 2}
+    assert {name: each.tree for name, each in found.items()} == {"a": "delay", "b": "delay", "c": "age"}
+    assert {each.inflight for each in found.values()} == {5}
+    alone = replace(setting, options={"link": {"sessions": 2}})
+    assert Warm(alone).sites["b"].node.config.link.sessions == 1
+
+
 RING = Setting(
     "sf",
     ("a", "b", "c"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from collections.abc import Mapping
 
 from ildm.config import LinkConfig
 from ildm.core.transfer.budget import MOST_DEBT
@@ -10,7 +11,7 @@ from ildm.testing.virtual.pipe import Pipe
 from ildm.testing.virtual.world import World
 from ildm_bench.chaos.drawing import TREE
 from ildm_bench.chaos.recording import Recorder
-from ildm_bench.chaos.schedule import Setting
+from ildm_bench.chaos.schedule import Setting, Variant
 from ildm_bench.chaos.verdict import CARRIED
 
 SPAN = 10.0
@@ -24,9 +25,11 @@ PAGE = 32 << 10
 """Bytes of the largest message of an overlay, which goes whole; those of clients are smaller."""
 
 
-def bound(setting: Setting) -> int | None:
-    """Most bytes from one site to another in so many seconds but for :data:`CONNECTION`; None: any number."""
+def bound(setting: Setting, site: str) -> int | None:
+    """Most bytes from a site to another in so many seconds but for :data:`CONNECTION`; None: any number."""
     rate = LinkConfig.model_validate(setting.options.get("link", {})).rate
+    if "rate" in setting.variants.get(site, Variant()).without:
+        return None
     asked = None if setting.variants else rate.in_  # some may not have the feature
     rates = [each for each in (rate.out, asked) if each is not None]
     if not rates:
@@ -37,9 +40,12 @@ def bound(setting: Setting) -> int | None:
 
 
 class Carried:
-    """Of all links of a run, by direction; all connections of a link count together."""
+    """Of all links of a run, by direction; all connections of a link count together.
 
-    def __init__(self, world: World, recorder: Recorder, most: int) -> None:
+    ``most``: the :func:`bound` of each site that has one.
+    """
+
+    def __init__(self, world: World, recorder: Recorder, most: Mapping[str, int]) -> None:
         self.world = world
         self.recorder = recorder
         self.most = most
@@ -50,20 +56,22 @@ class Carried:
     def meter(self, pipe: Pipe, ends: tuple[str, str]) -> None:
         """Count what goes over a new connection."""
         for end, (near, far) in ((pipe, ends), (pipe.other, ends[::-1])):
-            process = f"link/{near}/{far}"
-            end.metered = lambda size, process=process: self._went(process, size)
-            self._went(process, -CONNECTION)
+            if near not in self.most:
+                continue
+            process, most = f"link/{near}/{far}", self.most[near]
+            end.metered = lambda size, process=process, most=most: self._went(process, size, most)
+            self._went(process, -CONNECTION, most)
             if process not in self._highest:
                 self._highest[process] = 0
-                self.recorder.note(process, "counters", "info", topic=CARRIED, seq=self.most)
+                self.recorder.note(process, "counters", "info", topic=CARRIED, seq=most)
 
-    def _went(self, process: str, size: int) -> None:
+    def _went(self, process: str, size: int, most: int) -> None:
         now, gone = self.world.time, self._gone[process]
         gone.append((now, size))
         self._sums[process] += size
         while gone[0][0] <= now - SPAN:
             self._sums[process] -= gone.popleft()[1]
         found = self._sums[process]
-        if found > self.most and found > self._highest[process]:
+        if found > most and found > self._highest[process]:
             self._highest[process] = found
             self.recorder.note(process, "counters", "ok", topic=CARRIED, seq=found)

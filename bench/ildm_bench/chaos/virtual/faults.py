@@ -46,8 +46,9 @@ class Nemesis:
         """Connections that alone are held, by the numbers of the faults."""
         self.latency = setting.latency
         self.line = setting.line or None
-        most = bound(setting)
-        self.carried = None if most is None else Carried(world, recorder, most)
+        bounds = {site: bound(setting, site) for site in setting.sites}
+        most = {site: each for site, each in bounds.items() if each is not None}
+        self.carried = Carried(world, recorder, most) if most else None
         self.readings = Readings(world, sites, recorder)
         self.taken: dict[str, tuple[NodeDriver, list[str]]] = {}
         """By the numbers of faults: an owner's process, and the members of its pair that they keep away."""

@@ -349,16 +349,19 @@ def mixed_in(disk: SimDisk) -> Mixed:
 
 def _key(setting: Setting, variant: Variant) -> str:
     options = setting.options
+    link = {key: value for key, value in options.get("link", {}).items() if key not in variant.without}
     more: dict[str, Any] = {"compression": variant.compression} if variant.compression else {}
+    if variant.by_age:
+        more["tree"] = "age"
     known = [each.name for each in FEATURES]
     if setting.discover:
         more |= {"discover": LOOKUPS, "discover_interval": INTERVAL, "secret": SECRET}
-    if options.get("link", {}).get("wait_at_start"):
+    if link.get("wait_at_start"):
         more["wait_for"] = setting.links
     if disabled := [name for name in variant.disabled if name in known]:
         more["features"] = {"disabled": disabled}
-    if more:
-        options = {**options, "link": {**options.get("link", {}), **more}}
+    if more or "link" in options:
+        options = {**options, "link": {**link, **more}}
     return json.dumps([options, setting.sites], sort_keys=True)
 
 
