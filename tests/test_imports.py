@@ -63,7 +63,7 @@ MODULES = frozenset(map(module_name, FILES))
 CORE = ("ildm.mqtt", "ildm.api", "ildm.config", "ildm.text")
 WINGS = [f"ildm.core.{wing}" for wing in ("plugin", "transfer", "broker", "link", "local", "host")]
 """Each knows the ones before it, for types too."""
-ABOVE = ("ildm.core.node", "ildm.core.trial")
+ABOVE = ("ildm.core.node", "ildm.core.trial", "ildm.core.guests")
 """These know all wings."""
 BASE = tuple(
     module

@@ -165,6 +165,11 @@ class Config(Section):
         return self.admin.socket or self.state_dir / (f"admin-{member}.sock" if member else "admin.sock")
 
     @property
+    def pair_address(self) -> Address:
+        """Where the owner of a site listens for the other members, whose clients it serves as well."""
+        return Address(str(self.state_dir / "pair.sock"), 0, "unix")
+
+    @property
     def dashboard_token(self) -> Path:
         """File of what the dashboard demands."""
         return self.dashboard.token_file or self.state_dir / TOKEN_NAME

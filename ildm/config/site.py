@@ -26,6 +26,9 @@ class SiteConfig(Section):
     stand by."""
     member: NodeId | None = None
     """Which of them this one is."""
+    serve: Literal["owner", "all"] = "owner"
+    """Who serves clients: the owner alone, or ``all`` members, each at addresses of its own. What crosses
+    goes through the owner then, over a unix socket in ``state_dir``."""
     claim_after: Annotated[float, IN_SECONDS, Field(ge=0.2, le=3600)] = 1.0
     """An owner that gives no sign of life for so long is ended and followed by another member."""
     fence: Literal["kill", "wait"] = "kill"
@@ -37,6 +40,8 @@ class SiteConfig(Section):
             for key in ("id", "member"):
                 if getattr(self, key) is not None:
                     raise ValueError(f"{key} is without effect unless members names two or more")
+            if self.serve != "owner":
+                raise ValueError("serve: all is without effect unless members names two or more")
             return self
         if len(set(self.members)) < len(self.members):
             raise ValueError("members: each has a name of its own")

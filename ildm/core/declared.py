@@ -250,6 +250,16 @@ TRANSFER = united(
 
 LINKS = united(
     counter("pair_claims", "claims", "Times that this process has become the owner of its site"),
+    counter("pair_clients_held", "clients", "Times that a client of this member had to wait for the owner"),
+    counter("pair_deposited", "messages", "Messages of this member's clients that the owner was given"),
+    counter("pair_dropped_alone", "messages", "Messages of QoS 0 that no owner was there for"),
+    counter(
+        "pair_superseded",
+        "messages",
+        "Messages of QoS 2 that a member has given the owner late: their client has gone on elsewhere",
+    ),
+    counter("pair_unusable", "records", "Records of other members that make no sense to the owner"),
+    counter("pair_guests_left", "clients", "Clients of a member that has ended, taken for gone"),
     counter("pair_deposed", "connections", "Neighbours that know a later owner of this site than this node"),
     counter("pair_followed", "links", "Links taken over at once by a later owner of the neighbour's site"),
     by_reason("links_refused", "connections", "Neighbours that this node has refused", REFUSALS),

@@ -240,9 +240,9 @@ class Node(ClientEvents):
             site_rules=self.site_rules,
         )
 
-    def _client_parts(self) -> ClientParts:
-        """What the sessions of clients need of the rest."""
-        waits = Waits(
+    def _client_waits(self) -> Waits:
+        """What clients wait for beside their broker."""
+        return Waits(
             config=self.config.link,
             driver=self.driver,
             store=self.store,
@@ -254,6 +254,9 @@ class Node(ClientEvents):
             links=self.links,
             site_rules=self.site_rules,
         )
+
+    def _client_parts(self) -> ClientParts:
+        """What the sessions of clients need of the rest."""
         return ClientParts(
             config=self.config,
             driver=self.driver,
@@ -272,7 +275,7 @@ class Node(ClientEvents):
             partials=self.partials,
             admission=self.admission,
             bans=self.bans,
-            waits=waits,
+            waits=self._client_waits(),
             has_overlay=self.has_overlay,
             events=self,
         )

@@ -77,6 +77,9 @@ PLUGIN_STATE = Table("plugin_state", {"plugin": str, "entry": str}, {"value": by
 for the second of that name in the chain."""
 BANS = Table("bans", {"kind": str, "name": str}, {"until": float | None})
 """Clients kept out: ``client``, ``user`` or ``address``, and until when in Unix time; null: for ever."""
+GUESTS = Table("guests", {"member": str}, {"life": str, "taken": int})
+"""Members of the site whose clients are guests of the owner: which process, and up to which of its records
+all is done (:mod:`ildm.core.guests`)."""
 
 TABLES = (
     META,
@@ -94,4 +97,5 @@ TABLES = (
     IN_USE,
     PLUGIN_STATE,
     BANS,
+    GUESTS,
 )

@@ -21,7 +21,7 @@ def try_plugins(config: Config, plugins: PluginSpecs) -> None:
     Raises:
         PluginError: one of them cannot be made.
     """
-    Node(config, plugins, _IdleDriver(), _EmptyStore(), node_id=config.node_id or "trial")
+    Node(config, plugins, _IdleDriver(), EmptyStore(), node_id=config.node_id or "trial")
 
 
 class _IdleTimer:
@@ -69,7 +69,9 @@ class _IdleDriver:
         """There is no log."""
 
 
-class _EmptyStore:
+class EmptyStore:
+    """The store of a node of which nothing outlives the process."""
+
     """Nothing was saved, and nothing is."""
 
     def load(self, table: Table) -> Iterable[tuple[Key, Row]]:

@@ -16,8 +16,9 @@ from ildm.core.plugin.loading import load_plugins
 from ildm.core.trial import try_plugins
 from ildm.log import configure_logging, get_logger
 from ildm.net.allocator import keep_freed_memory
+from ildm.net.descriptors import descriptors_for_clients
 from ildm.net.reload.settings import read_secrets
-from ildm.net.server import NodeServer, descriptors_for_clients
+from ildm.net.server import NodeServer
 from ildm.net.standby import Standby
 from ildm.net.systemd import for_the_next, take_notifier, take_sockets, time_to_drain
 from ildm.net.transport import ListenError, uses_tls
@@ -110,14 +111,21 @@ def run_node(
                 loop.add_signal_handler(signal.SIGHUP, end, signal.SIGHUP)
             else:
                 loop.add_signal_handler(signal.SIGHUP, reread)
-        standby = Standby(config, inherited, server.stop_requested) if config.site.members else None
+        standby = None
+        if config.site.members:
+            standby = Standby(config, inherited, server.stop_requested, plugins)
         if standby is not None:
             server.claim = await standby.claim(partial(notifier.ready, "standing by"))
             if server.claim is None:
                 await standby.close()
                 return
             notifier.opening()
+            if standby.guests is not None:
+                inherited.lent = standby.guests.lend
         await server.start()
+        if standby is not None and standby.guests is not None:
+            inherited.lent = lambda place: None
+            standby.guests.succeeded()
         estate = None
         loop.set_exception_handler(failed)
         possible = server.node.admission.descriptors_for
@@ -157,9 +165,9 @@ def run_node(
             if not signalled:
                 await server.stop_requested.wait()
         notifier.stopping(time_to_drain(server.config, len(server.node.sessions)))
-        await server.stop()
         if standby is not None:
             await standby.close()
+        await server.stop()
 
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(main())

@@ -13,8 +13,8 @@ from ildm import __version__, compiled
 from ildm.admin.server import AdminServer
 from ildm.config import Config, ConfigError, parse_address
 from ildm.core.counters import Counters
+from ildm.core.guests.hosting import Host, HostSession
 from ildm.core.link.session import LinkSession
-from ildm.core.local.admission import TOLD_AT_ONCE
 from ildm.core.local.client_session import ClientSession
 from ildm.core.node import Node
 from ildm.core.plugin.loading import load_plugins
@@ -22,6 +22,7 @@ from ildm.core.tables import NEIGHBORS
 from ildm.log import get_logger
 from ildm.net.dashboard.server import DashboardServer
 from ildm.net.dashboard.token import take_token
+from ildm.net.descriptors import descriptors_for_clients
 from ildm.net.driver import AsyncioDriver
 from ildm.net.handover.giving import Upgrade, UpgradeError
 from ildm.net.lag import LagWatch
@@ -47,8 +48,6 @@ if TYPE_CHECKING:
     from ildm.net.standby import Claim
     from ildm.net.transport.reactor import Reactor
 
-OWN_DESCRIPTORS = 64
-"""What the process needs besides connections: sockets to listen on, the state, the log, the administrator."""
 FORMER_OWNER = 2.0
 """Seconds that the former owner of a site has to give up its addresses, after the state directory."""
 
@@ -88,6 +87,9 @@ class NodeServer:
         """What carries connections without TLS."""
         self.renewal: Renewal | None = None
         """What takes up certificates that change."""
+        self.host: Host | None = None
+        """Of clients at the other members; None: these serve nobody."""
+        self._for_members: Listener | None = None
         self.reloader = Reloader(self)
         self.view: LiveView
         self.node: Node
@@ -250,16 +252,25 @@ class NodeServer:
         for sock in listener.sockets:
             self.driver.bound_unsent(sock)
 
+    async def _listen_for_members(self, host: Host) -> None:
+        self._for_members = Listener(
+            self.config.pair_address, "site.serve", lambda _: HostSession(host), reactor=self.reactor
+        )
+        await self._for_members.open()
+        await self._for_members.serve()
+
     async def _begin(self, counters: Counters) -> None:
         config = self.config
         estate, self._estate = self._estate, None
         if estate is not None:
             gc.disable()  # until all clients are here: so many objects are made, and none is to be freed
-        self.node.start(
-            self._neighbors(),
-            new_state=self.store.is_new,
-            resume=None if estate is None else lambda: estate.restore(self),
-        )
+        resume: Callable[[], None] | None = None
+        if estate is not None:
+            resume = partial(estate.restore, self)
+        elif self.claim is not None and config.site.serve == "all":
+            self.host = Host(self.node, config.site.members)
+            resume = self.host.restore
+        self.node.start(self._neighbors(), new_state=self.store.is_new, resume=resume)
         if estate is not None:
             estate.took()
             estate.go_on(self)
@@ -274,6 +285,8 @@ class NodeServer:
         if self.claim is not None:
             counters["pair_claims"] += 1
             self.claim.opened(self.node.epoch)
+        if self.host is not None:
+            await self._listen_for_members(self.host)
         self.renewal = Renewal(self.tls, self.driver, counters)
         get_logger("ildm").info(
             "node started",
@@ -308,6 +321,8 @@ class NodeServer:
         self.for_clients.close()  # only those: neighbours may come for what waits for them
         drained = asyncio.Event()
         self.draining = True
+        if self.host is not None:
+            self.host.stop()
         self.node.drain(drained.set)
         await drained.wait()
         self.draining = False
@@ -381,6 +396,8 @@ class NodeServer:
             self.for_clients.close()
         for listener in self.for_neighbors:
             listener.close()
+        if self._for_members is not None:
+            self._for_members.close()
 
     async def _close(self) -> None:
         self._close_listeners()
@@ -484,19 +501,3 @@ class NodeServer:
                     "a neighbour of the configuration was removed at run time", address=str(address)
                 )
         return neighbors
-
-
-def descriptors_for_clients(config: Config, files: int) -> int | None:
-    """How many clients a process with so many file descriptors can relay: each takes two.
-
-    Some are kept for sessions with neighbours and with the broker, the administrator and the state, but
-    never more than half of all. None: as many as there are.
-    """
-    if files == resource.RLIM_INFINITY:
-        return None
-    own = OWN_DESCRIPTORS + TOLD_AT_ONCE + 2 * config.link.sessions
-    if config.algorithm is not None:
-        own += (
-            2 * config.link.max_neighbors * config.link.sessions
-        )  # in both directions until one is given up
-    return (files - min(own, files // 2)) // 2

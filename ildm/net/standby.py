@@ -17,8 +17,11 @@ from ildm.config import ConfigError
 from ildm.core.counters import Counters
 from ildm.core.pair.states import Member, MemberEvent
 from ildm.core.pair.word import LOOKS, SilenceWatch
+from ildm.core.plugin.loading import load_plugins
 from ildm.log import get_logger, set_log_level
+from ildm.net.clients_view import client_rows, kick
 from ildm.net.figures import counted, pair_figures
+from ildm.net.guests import GuestServer
 from ildm.net.metrics import MetricsServer
 from ildm.net.reload.settings import read_secrets
 from ildm.net.spool_view import OFF
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from ildm.admin.exposition import Family
     from ildm.admin.view import NodeView
     from ildm.config import Config
+    from ildm.core.plugin.loading import PluginSpecs
     from ildm.net.transport.inherited import Inherited
 
 _log = get_logger("ildm.pair")
@@ -54,13 +58,21 @@ class Claim:
 
 
 class Standby:
-    """Waits for the lock of the state directory, and serves nobody but administrators meanwhile.
+    """Waits for the lock of the state directory. Meanwhile it serves administrators, and clients with
+    ``site.serve: all``.
 
     Args:
+        plugins: those of the configuration; None: they are loaded if they are needed.
         stopped: set when this member is to end.
     """
 
-    def __init__(self, config: Config, inherited: Inherited, stopped: asyncio.Event) -> None:
+    def __init__(
+        self,
+        config: Config,
+        inherited: Inherited,
+        stopped: asyncio.Event,
+        plugins: PluginSpecs | None = None,
+    ) -> None:
         assert config.site.member is not None  # the configuration has said so
         self.config = config
         self.member = Member(config.site.member)
@@ -69,6 +81,9 @@ class Standby:
         self._lock = OwnerLock(config.state_dir, self.member.name, config.site.claim_after, log_line)
         self._owner = OwnerFile(config.state_dir)
         self._closing: list[asyncio.Task[None]] = []
+        self._plugins = plugins
+        self.guests: GuestServer | None = None
+        """What serves clients that have come before this member owned the site."""
 
     async def claim(self, waits: Callable[[], None] = lambda: None) -> Claim | None:
         """Wait until the site is this member's; ``waits`` is called once there is an owner to wait for.
@@ -98,7 +113,11 @@ class Standby:
         return Claim(self.member, self._lock)
 
     async def close(self) -> None:
-        """Wait until the administrator's sockets of the time as a standby are closed."""
+        """Send the clients of the time as a standby away, and wait until the administrator's sockets of then
+        are closed."""
+        guests, self.guests = self.guests, None
+        if guests is not None:
+            await guests.stop()
         for task in self._closing:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
@@ -106,7 +125,11 @@ class Standby:
     async def _wait(self, waits: Callable[[], None]) -> None:
         config, loop = self.config, asyncio.get_running_loop()
         counters = Counters()
-        view = cast("NodeView", StandbyView(config, self.member, self._stopped.set))
+        if config.site.serve == "all":
+            plugins = load_plugins(config) if self._plugins is None else self._plugins
+            self.guests = GuestServer(config, plugins, self._inherited)
+            await self.guests.start()
+        view = cast("NodeView", StandbyView(config, self.member, self._stopped.set, self.guests))
         admin = AdminServer(view, config.admin_socket, config.admin, counters)
         servers: list[AdminServer | MetricsServer] = [admin]
         try:
@@ -183,9 +206,12 @@ class StandbyView:
     """Answers administrators; what needs a node that serves is refused. A part of
     :class:`ildm.admin.view.NodeView`."""
 
-    def __init__(self, config: Config, member: Member, stop: Callable[[], None]) -> None:
+    def __init__(
+        self, config: Config, member: Member, stop: Callable[[], None], guests: GuestServer | None = None
+    ) -> None:
         self._config = config
         self._member = member
+        self._guests = guests
         self._started_at = time.time()
         self.stop = stop
         self.set_log_level = set_log_level
@@ -197,6 +223,12 @@ class StandbyView:
 
     def _refuse(self, *_: object, **__: object) -> Any:
         raise AdminError(self._why)
+
+    def clients(self) -> list[dict[str, Any]]:
+        return self._refuse() if self._guests is None else client_rows(self._guests.node)
+
+    def kick(self, client_id: str) -> dict[str, Any]:
+        return self._refuse() if self._guests is None else kick(self._guests.node, client_id)
 
     async def reload(self, dry_run: bool) -> Any:
         return self._refuse(dry_run)
@@ -216,7 +248,7 @@ class StandbyView:
             "filters": [choice.name for choice in config.filters],
             "status": "standby",
             "uptime": time.time() - self._started_at,
-            "listen": None,
+            "listen": None if self._guests is None else config.clients_text,
             "link_listen": None,
             "broker": {
                 "address": str(config.broker.candidates[0]),
@@ -232,7 +264,7 @@ class StandbyView:
                 "sharing_unknown": None,
             },
             "pair": self._member.row(),
-            "clients": 0,
+            "clients": 0 if self._guests is None else len(self._guests.node.sessions),
             "clients_wait_for": [],
             "persistent_sessions": 0,
             "sessions_unknown": 0,
@@ -243,7 +275,7 @@ class StandbyView:
             "state": {"waiting_rows": 0, "waiting_bytes": 0, "failure": None},
             "spool": {**OFF, "mode": config.spool.mode},
             "clock": [],
-            "counters": {},
+            "counters": {} if self._guests is None else dict(self._guests.counters),
         }
 
     def problems(self, done: Callable[[list[str]], None]) -> None:
@@ -264,7 +296,7 @@ class StandbyView:
         yield metrics.START, [Sample((), self._started_at)]
         yield metrics.READY, [Sample((), 0)]
         yield from pair_figures(self._member)
-        yield from counted({})
+        yield from counted({} if self._guests is None else self._guests.counters)
 
 
 def log_line(level: str, event: str, **fields: object) -> None:

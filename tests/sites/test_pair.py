@@ -30,6 +30,7 @@ class Pair:
             missing(reason)
         self.directory = directory
         self.site = site
+        self.serves = site.get("serve") == "all"
         self.brokers = [Mosquitto(directory / f"broker-{name}") for name in ("near", "far")]
         self.far = NodeProcess(directory / "far", self.brokers[1].address, "sf", node_id="far")
         self.a = self._member("a", None)
@@ -44,11 +45,13 @@ class Pair:
             "log": {"level": "info"},
         }
         if like is not None:
-            extra["listen"] = like.document["listen"]
             extra["link"]["listen"] = like.link_address
+        if like is not None and not self.serves:
+            extra["listen"] = like.document["listen"]
         node = NodeProcess(self.directory / name, self.brokers[0].address, "sf", node_id="plant", extra=extra)
         if like is not None:
-            node.port, node.link_address = like.port, like.link_address
+            node.link_address = like.link_address
+            node.port = node.port if self.serves else like.port
         return node
 
     def start(self) -> None:

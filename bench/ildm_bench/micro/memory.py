@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from ildm.config import Config
-from ildm.net.server import descriptors_for_clients
+from ildm.net.descriptors import descriptors_for_clients
 from ildm.testing.live.brokers import Mosquitto
 from ildm_bench.clients import Bare
 from ildm_bench.micro.measure import machine, options, pid_of, resident_bytes

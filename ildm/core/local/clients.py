@@ -456,7 +456,11 @@ class ClientRegistry:
             self.store.put(UNRELEASED, (record.key, message.packet_id), (digest,))
 
     def released(self, record: ClientRecord, packet_id: int) -> None:
-        """The client has sent PUBREL, or uses the identifier for another message."""
+        """The client has sent PUBREL."""
+        self.reused(record, packet_id)
+
+    def reused(self, record: ClientRecord, packet_id: int) -> None:
+        """The identifier stands for no message, or for another one."""
         if packet_id in record.qos2:
             del record.qos2[packet_id]
             if record.saved:

@@ -137,7 +137,7 @@ class Publishing:
             if self.unanswered is None:
                 self._parts.clients.transferred(self.record, packet)
             else:
-                self._parts.clients.released(self.record, packet.packet_id)
+                self._parts.clients.reused(self.record, packet.packet_id)
         if packet.qos == 0 or self.unanswered is None:
             self._parts.router.publish(packet, self.publisher_index(), self._acks)
             self._note_unreleased(packet)
