@@ -156,6 +156,10 @@ PAIR_STATE = _gauge(
 )
 PAIR_EPOCH = _gauge("pair_epoch", "epochs", "Of the claim of the member that owns the site; 0: unknown")
 PAIR_SPARED = _gauge("pair_owner_spared", "members", "1: the owner is silent, and cannot be ended from here")
+PAIR_GUESTS = _gauge("pair_guests", "clients", "Clients of other members that this owner of the site serves")
+PAIR_UNCONFIRMED = _gauge(
+    "pair_unconfirmed_bytes", "bytes", "What this member has told of its clients and no owner has confirmed"
+)
 PLUGIN_CALLS = _gauge("plugin_calls_total", "events", "Calls of a plugin", "plugin", kind="counter")
 PLUGIN_SECONDS = _gauge(
     "plugin_call_seconds_total", "seconds", "Time spent in calls of a plugin", "plugin", kind="counter"
@@ -220,6 +224,8 @@ MEASURED = (
     PAIR_STATE,
     PAIR_EPOCH,
     PAIR_SPARED,
+    PAIR_GUESTS,
+    PAIR_UNCONFIRMED,
     PLUGIN_CALLS,
     PLUGIN_SECONDS,
     PLUGIN_COUNTED,

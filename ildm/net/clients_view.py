@@ -8,6 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from ildm.admin.view import AdminError, UnknownError
+from ildm.core.guests.guest import Guest
 from ildm.core.local.bans import Ban, Kind, TooManyBansError
 from ildm.core.local.client_session import ClientSession
 from ildm.core.local.clients import NEVER
@@ -34,6 +35,7 @@ def client_rows(node: Node) -> list[dict[str, Any]]:
         if session.publishing.record is not None and session.connect is not None
     ]
     records = node.clients.records.values()
+    rows.extend(guest_row(each.session, each) for each in records if isinstance(each.session, Guest))
     rows.extend(away_row(record) for record in records if record.session is None and record.key != OLDER)
     return rows
 
@@ -41,6 +43,8 @@ def client_rows(node: Node) -> list[dict[str, Any]]:
 def record_row(record: ClientRecord) -> dict[str, Any]:
     """One client, connected or not."""
     session = record.session
+    if isinstance(session, Guest):
+        return guest_row(session, record)
     if not isinstance(session, ClientSession) or session.connect is None:
         return away_row(record)
     return session_row(session, record)
@@ -60,6 +64,19 @@ def session_row(session: ClientSession, record: ClientRecord) -> dict[str, Any]:
         "filters_unknown": record.is_unknown,
         "messages_in": session.relay.messages_in,
         "messages_out": session.paired.messages_out if session.paired is not None else 0,
+    }
+
+
+def guest_row(guest: Guest, record: ClientRecord) -> dict[str, Any]:
+    """One that is connected at another member of the site; what it has sent is counted there."""
+    return {
+        **away_row(record),
+        "client_id": guest.client_id,
+        "peer": f"{guest.peer} at member {guest.member}",
+        "version": VERSIONS[guest.version],
+        "connected": True,
+        "since": guest.opened_at,
+        "clean_start": guest.connect is not None and guest.connect.clean_start,
     }
 
 

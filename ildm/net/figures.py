@@ -77,6 +77,8 @@ def pair_figures(member: Member) -> Iterator[Family]:
     yield metrics.PAIR_STATE, [Sample((), member.state.value)]
     yield metrics.PAIR_EPOCH, [Sample((), member.epoch)]
     yield metrics.PAIR_SPARED, [Sample((), int(member.spared is not None))]
+    yield metrics.PAIR_GUESTS, [Sample((), member.guests())]
+    yield metrics.PAIR_UNCONFIRMED, [Sample((), member.unconfirmed())]
 
 
 def _timed(timing: Timing) -> Sample:

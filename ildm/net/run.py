@@ -122,6 +122,7 @@ def run_node(
             notifier.opening()
             if standby.guests is not None:
                 inherited.lent = standby.guests.lend
+                server.counters = standby.guests.counters
         await server.start()
         if standby is not None and standby.guests is not None:
             inherited.lent = lambda place: None

@@ -72,6 +72,8 @@ class NodeServer:
         self.source = source
         self.inherited = Inherited() if inherited is None else inherited
         self.claim = claim
+        self.counters: Counters | None = None
+        """Set before the start: those of this process until now."""
         self.plugins = load_plugins(config) if plugins is None else plugins
         self.stop_requested = asyncio.Event()
         self.draining = False
@@ -111,7 +113,7 @@ class NodeServer:
             ConfigError: the state directory or a secret file cannot be used.
             ListenError: an address cannot be listened on.
         """
-        counters = Counters()
+        counters = Counters() if self.counters is None else self.counters
         estate = self._estate
         if estate is not None:
             self.inherited.lent = estate.find
@@ -268,7 +270,8 @@ class NodeServer:
         if estate is not None:
             resume = partial(estate.restore, self)
         elif self.claim is not None and config.site.serve == "all":
-            self.host = Host(self.node, config.site.members)
+            self.host = host = Host(self.node, config.site.members)
+            self.claim.member.guests = lambda: len(host.guests)
             resume = self.host.restore
         self.node.start(self._neighbors(), new_state=self.store.is_new, resume=resume)
         if estate is not None:

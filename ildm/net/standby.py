@@ -129,6 +129,8 @@ class Standby:
             plugins = load_plugins(config) if self._plugins is None else self._plugins
             self.guests = GuestServer(config, plugins, self._inherited)
             await self.guests.start()
+            outbox = self.guests.node.outbox
+            self.member.unconfirmed = lambda: outbox.bytes
         view = cast("NodeView", StandbyView(config, self.member, self._stopped.set, self.guests))
         admin = AdminServer(view, config.admin_socket, config.admin, counters)
         servers: list[AdminServer | MetricsServer] = [admin]

@@ -89,7 +89,8 @@ def test_a_standby_says_what_it_is_and_refuses_the_rest(pair: Pair) -> None:
     status = pair.b.admin.status()
     assert (status["status"], status["node_id"], status["listen"]) == ("standby", "plant", None)
     owned = pair.a.admin.status()["pair"]
-    assert owned == {"member": "a", "state": "owner", "owner": "a", "epoch": owned["epoch"], "spared": None}
+    who = {"member": "a", "state": "owner", "owner": "a", "epoch": owned["epoch"], "spared": None}
+    assert owned == {**who, "guests": 0, "unconfirmed_bytes": 0}
     pair.b.wait_until(lambda: pair.b.admin.status()["pair"]["epoch"] == owned["epoch"], "no epoch")
     assert status["pair"] | {"epoch": 0} == {**owned, "member": "b", "state": "standby", "epoch": 0}
     health = pair.b.admin.health()

@@ -135,6 +135,13 @@ async def test_a_killed_members_clients_leave_their_wills(pair: Pair) -> None:
 
 
 async def test_an_administrator_sees_clients_where_they_are(pair: Pair) -> None:
-    await at(pair.b, "seen")
+    seen = await at(pair.b, "seen")
     rows = await asyncio.to_thread(pair.b.admin.clients)
     assert [row["client_id"] for row in rows.items] == ["seen"]
+    rows = await asyncio.to_thread(pair.a.admin.clients)
+    assert [(row["client_id"], row["peer"].partition(" ")[2]) for row in rows.items] == [
+        ("seen", "at member b")
+    ]
+    assert (await asyncio.to_thread(pair.a.admin.status))["pair"]["guests"] == 1
+    await asyncio.to_thread(pair.b.admin.kick, "seen")
+    await seen.wait_closed()

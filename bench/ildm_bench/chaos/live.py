@@ -173,8 +173,10 @@ class _Live:
         self.clients: dict[str, LiveClient] = {}
         self.witnesses: list[LiveClient] = []
         self._tasks: list[asyncio.Task[None]] = []
-        for client in schedule.clients:
-            self.clients[client.name] = self._client(client, sites.address(client.site))
+        for number, client in enumerate(schedule.clients):
+            addresses = sites.addresses(client.site)
+            begin = number % len(addresses)
+            self.clients[client.name] = self._client(client, *addresses[begin:], *addresses[:begin])
 
     @property
     def wrong(self) -> list[str]:
@@ -252,7 +254,7 @@ class _Live:
     async def _want_retained(self) -> bool:
         """Subscribe everywhere to what is retained: with an overlay a site has only what it has asked for."""
         for site in self.sites.setting.sites:
-            wanting = self._client(Client(f"wanting.{site}", site), self.sites.address(site), _untold)
+            wanting = self._client(Client(f"wanting.{site}", site), self.sites.address(site), tell=_untold)
             self.witnesses.append(wanting)
             wanting.core.subscribe("r/#", 1)
             wanting.connect()
@@ -276,7 +278,7 @@ class _Live:
             self.recorder.note(f"reader.{site}", "retained", "invoke", site=site)
             reader = Client(f"reader.{site}", site)
             tell = self.recorder.reader(reader.name, site)
-            readers.append(self._client(reader, self.sites.brokers[site].address, tell))
+            readers.append(self._client(reader, self.sites.brokers[site].address, tell=tell))
             for topic in topics:
                 readers[-1].core.subscribe(topic, 1)
         try:
@@ -306,12 +308,12 @@ class _Live:
                 self.witnesses[-1].core.subscribe(topic_filter, 2)
             self.witnesses[-1].connect()
 
-    def _client(self, client: Client, address: tuple[str, int], tell: Teller | None = None) -> LiveClient:
+    def _client(self, client: Client, *addresses: tuple[str, int], tell: Teller | None = None) -> LiveClient:
         kind = self._kind_at(client.site)
         make = make_of(kind)
         return LiveClient(
             client,
-            address,
+            addresses,
             self.recorder.history.run,
             tell or self.recorder.teller(client.name, client.site),
             Random(f"{self.schedule.seed} {client.name}"),

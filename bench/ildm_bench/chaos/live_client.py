@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from random import Random
 
 from ildm.mqtt import MqttError, Version, Will
@@ -27,7 +28,7 @@ class LiveClient(asyncio.Protocol):
     def __init__(
         self,
         spec: Client,
-        address: Address,
+        addresses: Sequence[Address],
         run: str,
         tell: Teller,
         random: Random,
@@ -36,9 +37,10 @@ class LiveClient(asyncio.Protocol):
         sends_present: bool = True,
         keeps_sessions: bool = True,
     ) -> None:
-        """``knows_version_5`` and the rest: of the broker; see `MqttClient`."""
+        """``addresses``: each connection is made to the next one. ``knows_version_5`` and the rest: of the
+        broker; see `MqttClient`."""
         self.spec = spec
-        self.address = address
+        self._addresses = itertools.cycle(addresses)
         self.wrong: list[str] = []
         """What the server has sent against the standard."""
         self._run = run
@@ -146,7 +148,7 @@ class LiveClient(asyncio.Protocol):
             self._closed.clear()
             try:
                 async with asyncio.timeout(ANSWER):
-                    await loop.create_connection(lambda: self, *self.address)
+                    await loop.create_connection(lambda: self, *next(self._addresses))
             except OSError:  # nobody listens at present, or takes the connection
                 self._closed.set()
             while not self._closed.is_set():

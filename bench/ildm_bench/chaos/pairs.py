@@ -1,10 +1,12 @@
-"""Sites with a pair of nodes each: what befalls a node befalls the member that owns the site."""
+"""Sites with a pair of nodes each: what befalls a node befalls the member that owns the site.
+
+Clients come back at the other member each time."""
 
 from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,13 @@ from ildm.admin.client import AdminClient
 from ildm.testing.live.node import NodeProcess, merge
 from ildm.testing.live.process import ManagedProcess
 from ildm_bench.chaos.processes import IldmSites
+from ildm_bench.chaos.proxies import Address
 
 MEMBERS = "a", "b"
 
 
 class PairNode(NodeProcess):
-    """Two members of a site as one node: the same addresses, and the state directory that they share.
+    """Two members of a site as one node: one address for links, and the state directory that they share.
 
     Its :attr:`document` is that of both. :meth:`kill` ends the owner while both run. :meth:`launch` starts
     the members that do not run.
@@ -31,7 +34,8 @@ class PairNode(NodeProcess):
         member = NodeProcess(
             self.directory / name, self.address, None, node_id=self.node_id, place=self.place
         )
-        member.port = self.port
+        if name == MEMBERS[0]:
+            member.port = self.port
         member.link_address = self.link_address
         return member
 
@@ -60,7 +64,9 @@ class PairNode(NodeProcess):
             member.kill()
             document = copy.deepcopy(self.document)
             site = {"id": document.pop("node_id", self.node_id), "members": list(MEMBERS), "member": name}
-            merge(document, {"site": site, "admin": {"socket": str(member.admin_socket)}})
+            site["serve"] = "all"
+            listen = f"{member.host}:{member.port}"
+            merge(document, {"site": site, "admin": {"socket": str(member.admin_socket)}, "listen": listen})
             member.document = document
             member.launch()
 
@@ -97,6 +103,11 @@ class PairedSites(IldmSites):
     """A pair beside each broker."""
 
     node_class = PairNode
+
+    def addresses(self, site: str) -> Sequence[Address]:
+        node = self.nodes[site]
+        assert isinstance(node, PairNode)
+        return [member.address for member in node.members.values()]
 
     async def close(self) -> None:
         for node in self.nodes.values():

@@ -60,6 +60,10 @@ class Sites(ABC):
     def address(self, site: str) -> Address:
         """Where clients of a site connect."""
 
+    def addresses(self, site: str) -> Sequence[Address]:
+        """The same, where these are several: a client takes them in turn."""
+        return [self.address(site)]
+
     @abstractmethod
     async def joined(self) -> None:
         """Return when the sites have found together.

@@ -22,12 +22,14 @@ class Guest:
 
     Args:
         member: where it is connected.
+        key: of its record at its member.
         client_id: empty where the broker has given it none.
     """
 
     def __init__(
         self,
         member: str,
+        key: str,
         client_id: str,
         peer: str,
         connect: Connect,
@@ -37,6 +39,7 @@ class Guest:
     ) -> None:
         self.id = -next(_ids)  # sessions of this process have others
         self.member = member
+        self._key = key
         self.client_id = client_id
         self.peer = peer
         self.version = connect.version
@@ -77,6 +80,9 @@ class Guest:
                 crc32(self.client_id.encode()) & 0xFFFF if self.client_id else self._router.next_publisher()
             )
         return self._index
+
+    def unnamed(self, started: int) -> str:
+        return self._key  # the same with all owners
 
     def say_goodbye(self) -> None:
         """Its member does so by itself."""

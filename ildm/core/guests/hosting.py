@@ -161,6 +161,8 @@ class HostSession:
         self._transport: Transport | None = None
         self._frames = wire.Frames(self.node.config.limits.packet_size + wire.SLACK)
         self._holds: set[object] = set()
+        self._put_off: list[bytes] = []
+        """Records that wait at a start; the member's outbox bounds them."""
         self._durable = 0
         self._said = 0
         self._does: Mapping[int, Callable[[House, int, bytes], None]] = {
@@ -181,6 +183,7 @@ class HostSession:
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self.node.local.start_gate.let_go(self)
         if self.house is not None:
             self.host.lost(self.house, self)
 
@@ -212,6 +215,14 @@ class HostSession:
             )
             self.end()
 
+    def _go_on(self) -> None:
+        """Neighbours have told what they want."""
+        waiting, self._put_off = self._put_off, []
+        house = self.house
+        for body in waiting:
+            if house is not None and self._transport is not None:
+                self._do(house, body)
+
     def _say(self, kind: int, body: bytes) -> None:
         if self._transport is not None:
             self._transport.write(wire.frame(kind, body))
@@ -223,7 +234,14 @@ class HostSession:
                 raise MemberError(f"a frame of kind {kind} before HELLO")
             self._hello(wire.from_json(body))
         elif kind == wire.DO:
-            self._do(house, body)
+            gate = self.node.local.start_gate
+            if self._put_off or gate.closed:
+                # neighbours have not told what they want, so messages would go to nobody
+                if not self._put_off:
+                    gate.hold(self, self._go_on)
+                self._put_off.append(body)
+            else:
+                self._do(house, body)
         elif kind == wire.ANEW:
             self._anew(house, wire.from_json(body))
         elif kind == wire.ASK:
@@ -258,6 +276,7 @@ class HostSession:
             raise MemberError("no CONNECT of a guest")
         return Guest(
             house.member,
+            told["key"],
             told["client_id"],
             told["peer"],
             connect,

@@ -165,7 +165,7 @@ class GuestRegistry(ClientRegistry):
 
     def connected(self, session: Client, connect: Connect, connack: ConnAck) -> ClientRecord:
         found = super().connected(session, connect, connack)
-        told = describe(session, connect) | {"connack": text(connack.encode(connect.version))}
+        told = describe(session, connect, found) | {"connack": text(connack.encode(connect.version))}
         self.began[session.id] = self._tell(CONNECTED, session.id, told)
         return found
 
@@ -235,10 +235,9 @@ class GuestRegistry(ClientRegistry):
             crossed = self.crossed.get(each.key, {})
             unreleased = [[i, d] for i, d in each.qos2.items() if crossed.get(i, 0) <= taken]
             found.append(
-                describe(session, connect)
+                describe(session, connect, each)
                 | {
                     "session": session.id,
-                    "key": each.key,
                     "expiry": each.expiry,
                     "filters": dict(each.filters),
                     "qos2": unreleased,
@@ -282,11 +281,16 @@ class GuestWaits(Waits):
         return False
 
 
-def describe(session: Client, connect: Connect) -> dict[str, object]:
+def describe(session: Client, connect: Connect, record: ClientRecord) -> dict[str, object]:
     """What an owner has to know of a client in any case. The password stays here."""
     properties = {key: value for key, value in connect.properties.items() if key not in _SECRET}
     told = replace(connect, password=None, properties=properties)
-    return {"client_id": session.client_id, "peer": session.peer, "connect": text(told.encode())}
+    return {
+        "key": record.key,
+        "client_id": session.client_id,
+        "peer": session.peer,
+        "connect": text(told.encode()),
+    }
 
 
 def _released(session: int, packet_id: int) -> bytes:

@@ -415,6 +415,9 @@ class ClientSession(BaseSession):
     def publisher_index(self) -> int:
         return self.publishing.publisher_index()
 
+    def unnamed(self, started: int) -> str:
+        return f"\0{started}.{self.id}"
+
     def say_goodbye(self) -> None:
         self.relay.say_goodbye()
 

@@ -172,9 +172,7 @@ class ClientRegistry:
     def connected(self, session: Client, connect: Connect, connack: ConnAck) -> ClientRecord:
         """The broker has accepted a client."""
         assigned = connack.properties.get(members.ASSIGNED_CLIENT_IDENTIFIER)
-        key = connect.client_id or (
-            assigned if isinstance(assigned, str) else f"\0{self._started}.{session.id}"
-        )
+        key = connect.client_id or (assigned if isinstance(assigned, str) else session.unnamed(self._started))
         session.client_id = connect.client_id or (assigned if isinstance(assigned, str) else "")
         rules = self._rules.of(connect.username, session.client_id)
         if rules is not None:

@@ -53,6 +53,9 @@ class Client(Protocol):
     def publisher_index(self) -> int:
         """Its turn in the round-robin over sessions, kept for the order of its messages."""
 
+    def unnamed(self, started: int) -> str:
+        """The key of its record if nobody has given it a name; ``started``: when this process did, in ms."""
+
     def say_goodbye(self) -> None:
         """A DISCONNECT that waits goes to the broker now: something is to follow it."""
 

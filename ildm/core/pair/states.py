@@ -14,6 +14,7 @@ LEFT       it has ended, or gives the site up in order
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 
 from ildm.mqtt import LocalError
@@ -92,6 +93,10 @@ class Member:
         """Of the owner's claim; 0: unknown."""
         self.spared: str | None = None
         """Why the silent owner cannot be ended from here; None: it is not silent, or was not tried."""
+        self.guests: Callable[[], int] = lambda: 0
+        """How many clients of other members this owner serves."""
+        self.unconfirmed: Callable[[], int] = lambda: 0
+        """Bytes that this member has told of its clients and no owner has confirmed."""
 
     def step(self, event: MemberEvent) -> bool:
         """Answers whether the state is another one now.
@@ -118,4 +123,6 @@ class Member:
             "owner": self.owner or None,
             "epoch": self.epoch or None,
             "spared": self.spared,
+            "guests": self.guests(),
+            "unconfirmed_bytes": self.unconfirmed(),
         }

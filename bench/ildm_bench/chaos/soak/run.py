@@ -181,7 +181,7 @@ class _Soaking:
         make = make_of(self.sites.setting.brokers[0])
         return LiveClient(
             spec,
-            self.sites.address(spec.site),
+            [self.sites.address(spec.site)],
             "soak",
             partial(self.told, spec.name),
             Random(spec.name),
