@@ -41,7 +41,7 @@ HOT = {
     " client_session client_state clients decisions handover leaving partial parts publishing record relay"
     " requests rules spool_room unanswered waits wills wire write_barrier",
     "ildm/core/host": "peer_session",
-    "ildm/core/guests": "outbox parts",
+    "ildm/core/guests": "node outbox parts",
     "ildm/core/transfer": "allowance answer_timeout back_pressure batch budget catching_up classes conflating"
     " contention custody disk_gate gathering identity inbound message_ids pacer poison_isolation ports"
     " ack_runs queue receipt resumption router rules sender sender_state share skipped spooled_queue"

@@ -261,7 +261,7 @@ def draw(
 ) -> Schedule:
     """The schedule of a seed; ``scale``: if it is not to be the :func:`usual` one.
 
-    ``fault``: a :data:`Kind`, ``kill-all`` (every node at once), ``mixed``, ``pair`` or ``none``.
+    ``fault``: a :data:`Kind`, ``kill-all`` (every node at once), ``mixed``, ``pair``, ``guests`` or ``none``.
     ``setting``: as :func:`draw_setting` has made it, if it is at hand.
     """
     setting = setting or draw_setting(seed // SHARED, algorithm, sites=sites, brokers=brokers, mode=mode)
@@ -269,8 +269,9 @@ def draw(
         setting = replace(setting, discover=True)
     if fault in {"lose-state", "arrive"}:
         setting = forgetful(setting)
-    if fault == "pair" or fault in PAIRED:
-        setting = replace(setting, pairs=True)
+    if fault in {"pair", "guests"} or fault in PAIRED:
+        setting = replace(setting, pairs=True, guests=fault == "guests")
+        fault = "pair" if fault == "guests" else fault
     random = Random(f"schedule {algorithm} {seed}")
     pause = Random(f"pause {algorithm} {seed}").choice(PAUSES)
     drawing = _Drawing(random, setting, scale or usual(seed), pause)

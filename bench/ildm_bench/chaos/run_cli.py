@@ -28,7 +28,7 @@ CHUNK = 6.6
 LIVE = Scale(seconds=30.0, publications=round(60 * 30 / CHUNK), faults=3, pause=8.0)
 MOST = 500_000
 """Messages of a run: it has some events for each (`ildm_bench.chaos.check.MOST_EVENTS`)."""
-FAULTS = (*get_args(Kind), "kill-all", "mixed", "pair", "none")
+FAULTS = (*get_args(Kind), "kill-all", "mixed", "pair", "guests", "none")
 COLUMNS = ("runs", "published", "owed", "lost", "twice", "order", "retained", "stale", "other", "apart")
 """Of the table; those between are invariants, with all that are not named in ``other``."""
 

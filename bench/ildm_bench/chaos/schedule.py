@@ -152,6 +152,8 @@ class Setting:
     """Nodes are not told whom to dial, but find them by DNS, in virtual time."""
     pairs: bool = False
     """Each site has a pair of nodes with one state directory, in virtual time; ``node/SITE`` is its owner."""
+    guests: bool = False
+    """The members of these pairs all serve clients, who come back at another one each time."""
 
     @property
     def slowest(self) -> float:

@@ -11,7 +11,9 @@ from ildm.core.guests import wire
 from ildm.core.guests.guest import Guest
 from ildm.core.guests.wire import MemberError
 from ildm.core.tables import GUESTS
+from ildm.core.transfer.back_pressure import BackPressure
 from ildm.core.transfer.batch import Batch
+from ildm.core.transfer.custody import Custody
 from ildm.mqtt import (
     ConnAck,
     Connect,
@@ -184,6 +186,9 @@ class HostSession:
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self.node.local.start_gate.let_go(self)
+        for reason in self._holds:
+            if isinstance(reason, BackPressure | Custody):
+                reason.no_longer_held(self)
         if self.house is not None:
             self.host.lost(self.house, self)
 
@@ -265,7 +270,15 @@ class HostSession:
             return
         self.house = house = host.enter(self, member, told["life"])
         self._durable = self._said = house.taken
-        self._say(wire.WELCOME, wire.to_json({"epoch": node.epoch, "taken": house.taken}))
+
+        def welcome() -> None:
+            self._say(wire.WELCOME, wire.to_json({"epoch": node.epoch, "taken": house.taken}))
+
+        custody = node.custody
+        if custody is None or custody.covers(custody.last):
+            welcome()
+        else:  # an earlier connection may have brought what is not on disk yet
+            custody.when(custody.last, welcome)
 
     # clients ------------------------------------------------------------------------------------
 

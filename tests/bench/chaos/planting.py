@@ -30,6 +30,7 @@ SHOWN = {
     "lost-at-compaction": 25,
     "never-told-of-tokens": 16,
     "retained-without-a-stamp": 9,
+    "taken-unwritten": 24,
 }
 """The first seed with which each bug has been found (else 0), so that it is tried first. Once schedules are
 drawn in another way it is one of many: `python -m tests.bench.chaos.planting` tells those of then."""

@@ -132,6 +132,22 @@ def test_a_client_is_answered_when_the_owner_has_it_on_disk(world: World, qos: i
     assert len(client.got(answer)) == 1
 
 
+def test_a_connection_made_anew_confirms_nothing_that_is_not_on_disk(world: World) -> None:
+    places = Places(world, power=True)
+    spool_of(places.plant).sync()
+    world.run(1)
+    client = places.b.client()
+    spool_of(places.plant).sync()
+    client.send(message(b"x", 1))
+    world.run(0.2)
+    places.b.node.joining._transport.abort()  # type: ignore[union-attr]
+    world.run(1)
+    assert client.got(PubAck) == []
+    spool_of(places.plant).sync()
+    world.run(1)
+    assert len(client.got(PubAck)) == 1
+
+
 @pytest.mark.parametrize("qos", [1, 2])
 def test_what_the_owner_has_lost_is_given_to_the_next_one(world: World, qos: int) -> None:
     places = Places(world, power=True)

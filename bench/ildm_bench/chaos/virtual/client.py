@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
@@ -46,6 +47,7 @@ class VirtualClient:
         lives: Callable[[], object],
         drains: Callable[[], bool],
         direct: bool = False,
+        addresses: Sequence[Address] = (),
     ) -> None:
         self.drains = drains
         self.lives = lives
@@ -60,6 +62,7 @@ class VirtualClient:
         """It is not to be connected."""
         self._tell = tell
         self._address = Address(client.site, BROKER if direct else CLIENTS)
+        self._turns = itertools.cycle(addresses) if len(addresses) > 1 and not direct else None
         self._connection: _Connection | None = None
         self._dropped = False
         self._seq = 0
@@ -144,6 +147,8 @@ class VirtualClient:
         """Connect, if it is to."""
         if not self.away and self._connection is None:
             self._connection = _Connection(self)
+            if self._turns is not None:
+                self._address = next(self._turns)
             self.process.dial(self._address, self._connection, 2.0)
 
     def opened(self, connection: _Connection) -> None:

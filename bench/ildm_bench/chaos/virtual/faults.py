@@ -145,7 +145,8 @@ class Nemesis:
         driver, owner = site.driver, site.owner
         members = [owner] if owner else []
         if fault.kind == "deposed" and not fault.value:
-            driver.pause()
+            for each in site.processes:
+                each.pause()
         else:
             if fault.kind == "both":
                 for member in [each for each in site.up if each != owner]:
@@ -160,8 +161,9 @@ class Nemesis:
         driver, members = self.taken.pop(number)
         site = self.sites[target.partition("/")[2]]
         assert isinstance(site, Pair)
-        if driver.paused and not driver.dead:
-            driver.go_on()
+        for each in {driver, *site.processes}:
+            if each.paused and not each.dead:
+                each.go_on()
         for member in sorted(members, key=MEMBERS.index, reverse=bool(fault.value)):
             self.away[site.name, member] -= 1
             if not self.away[site.name, member] and member not in site.up:

@@ -7,15 +7,26 @@ addresses of the site.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from ildm.config import Address
+from ildm.core.counters import Counters
+from ildm.core.guests.hosting import Host, HostSession
+from ildm.core.guests.node import GuestNode
+from ildm.core.local.client_session import ClientSession
+from ildm.core.node import Node
 from ildm.core.pair.states import Member, MemberEvent
 from ildm.core.pair.word import LOOKS, WORDS, SilenceWatch, Word
+from ildm.core.plugin.loading import PluginSpecs
+from ildm.testing.virtual.driver import WorldDriver
 from ildm.testing.virtual.process import Process
 from ildm_bench.chaos.virtual.site import NodeDriver, Site
 
 MEMBERS = "a", "b"
+GUESTS = 11
+"""Port of the first member for clients while it stands by; that of the next one follows."""
 CLAIM_AFTER = 0.5
 """Seconds of silence after which a member takes the site."""
 FREED = 0.001
@@ -41,6 +52,9 @@ class Pair(Site):
         """Told before an owner ends."""
         self.began: Callable[[], object] = lambda: None
         """Told when another one serves."""
+        self.guests: dict[str, GuestNode] = {}
+        """Of members that run and have stood by: what serves clients there."""
+        self._risen = 0
         super().__init__(*given)
 
     def start(self) -> None:
@@ -62,6 +76,7 @@ class Pair(Site):
             self._claim(member)
             return
         state.step(MemberEvent.REFUSED)
+        self._serve(member)
         self._watch(process, state, SilenceWatch(CLAIM_AFTER, self.world.time))
 
     def end(self, *, silent: bool = False) -> str:
@@ -73,6 +88,7 @@ class Pair(Site):
         if member:
             self.ending()
             self.kill(silent=silent)
+            self._end_guests(member, silent=silent)
             self.gone[member] = self.driver
             self.leave(member)
             self.world.call_at(self.world.time + (CLAIM_AFTER if silent else FREED), self._freed)
@@ -81,6 +97,7 @@ class Pair(Site):
     def leave(self, member: str) -> None:
         """The process of a member is no more."""
         self.up.pop(member).dead = True
+        self._end_guests(member)
         self.members[member].step(MemberEvent.ENDED)
 
     def fence(self) -> None:
@@ -98,11 +115,72 @@ class Pair(Site):
         self.owner, state = member, self.members[member]
         state.step(MemberEvent.LOCKED)
         self.up[member].dead = True  # it watches nobody any more, but serves
+        for known in (self.world.listeners, self.world.owners):
+            known.pop(self._place(member), None)  # those who come from now on are the owner's
         super().start()
         state.step(MemberEvent.OPENED)
         self.counters["pair_claims"] += 1
         self.began()
         self._say(self.driver, Word(member, self.node.epoch, 0, "machine"))
+
+    # clients of members that stand by -------------------------------------------------------------
+
+    @property
+    def clients_at(self) -> list[Address]:
+        found = super().clients_at
+        return found + [self._place(member) for member in MEMBERS] if self.setting.guests else found
+
+    @property
+    def processes(self) -> list[WorldDriver]:
+        """The drivers of the owner's process."""
+        found: list[WorldDriver] = [self.driver]
+        guest = self.guests.get(self.owner)
+        if guest is not None:
+            assert isinstance(guest.driver, WorldDriver)
+            found.append(guest.driver)
+        return found
+
+    def _place(self, member: str) -> Address:
+        return Address(self.name, GUESTS + MEMBERS.index(member))
+
+    def _serve(self, member: str) -> None:
+        """A member that stands by serves clients."""
+        if not self.setting.guests:
+            return
+        self._risen += 1
+        driver = WorldDriver(self.world, self.name)
+        driver.clock = self.clock
+        node = GuestNode(
+            self.node.config,
+            PluginSpecs(None, ()),
+            driver,
+            node_id=self.name,
+            member=member,
+            life=str(self._risen),
+            at=Address(f"{self.name}.sock", 0, "unix"),
+            counters=Counters(),
+        )
+        self.guests[member] = node
+        node.start_serving()
+        self.world.listen(self._place(member), lambda: ClientSession(node.local), driver)
+
+    def _end_guests(self, member: str, *, silent: bool = False) -> None:
+        node = self.guests.pop(member, None)
+        if node is not None:
+            assert isinstance(node.driver, WorldDriver)
+            self.world.kill(node.driver, silent=silent)
+            self.counters.update(node.counters)
+
+    def resume(self, node: Node) -> Callable[[], None] | None:
+        if not self.setting.guests:
+            return None
+        host = Host(node, MEMBERS)
+        at = Address(f"{self.name}.sock", 0, "unix")
+        self.world.listen(at, lambda: HostSession(host), self.driver)
+        return host.restore
+
+    def totals(self) -> Counter[str]:
+        return super().totals() + sum((Counter(node.counters) for node in self.guests.values()), Counter())
 
     def _say(self, driver: NodeDriver, word: Word) -> None:
         """The owner's word, now and again and again; a process that stands still says none."""

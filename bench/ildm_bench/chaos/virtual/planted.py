@@ -9,6 +9,8 @@ from unittest.mock import patch
 
 from ildm import compiled
 from ildm.core.frames import frames_topic
+from ildm.core.guests.hosting import HostSession, House
+from ildm.core.guests.wire import DO_HEAD
 from ildm.core.link.reading import Reader
 from ildm.core.link.slices import Slices, sliced
 from ildm.core.link.swapping import Swaps
@@ -290,6 +292,18 @@ def _unfenced() -> Any:
     return patch.object(Pair, "fence", take)
 
 
+def _taken_unwritten() -> Any:
+    """The owner confirms what a member has told before that is done and written."""
+    do = HostSession._do
+
+    def confirm(self: HostSession, house: House, body: bytes) -> None:
+        self._durable, _ = DO_HEAD.unpack_from(body)
+        self._answer()
+        self.node.driver.call_later(LATE, do, self, house, body)
+
+    return patch.object(HostSession, "_do", confirm)
+
+
 PLANTS = {
     "acknowledged-before-written": Plant(_acknowledged_before_written, frozenset({"lost"}), "kill-all"),
     "reused-sequence": Plant(_reused_sequence, frozenset({"lost"}), "kill-all"),
@@ -313,6 +327,7 @@ PLANTS = {
     "forgotten-wills": Plant(_forgotten_wills, frozenset({"lost"})),
     "unadopted": Plant(_unadopted, frozenset({"lost"}), "arrive"),
     "forgotten-for-good": Plant(_forgotten_for_good, frozenset({"lost"}), "lose-state", algorithm="octopia"),
+    "taken-unwritten": Plant(_taken_unwritten, frozenset({"lost"}), "guests"),
     "unfenced": Plant(_unfenced, frozenset({"lost", "twice"}), "deposed"),
     "fetched-again": Plant(_fetched_again, frozenset({"twice"}), "lose-state", algorithm="octopia"),
 }

@@ -126,6 +126,7 @@ class Warm:
                 lives=self.sites[client.site].undisturbed,
                 drains=self.sites[client.site].drains,
                 direct=f"node/{client.site}" in late,
+                addresses=self.sites[client.site].clients_at,
             )
         nemesis.clients = clients.values()
         for operation in schedule.operations:

@@ -157,8 +157,19 @@ class Site:
         world.listen(Address(name, CLIENTS), lambda: ClientSession(node.local), driver)
         world.listen(Address(name, LINKS), lambda: LinkSession(node.links, None, 0), driver)
         dialed = [far for near, far in self.setting.links if near == name and not self.setting.discover]
-        node.start({Address(far, LINKS): False for far in dialed}, new_state=self.new_state)
+        node.start(
+            {Address(far, LINKS): False for far in dialed}, new_state=self.new_state, resume=self.resume(node)
+        )
         self.new_state = False
+
+    def resume(self, node: Node) -> Callable[[], None] | None:
+        """What brings clients that others serve, before links tell what they want."""
+        return None
+
+    @property
+    def clients_at(self) -> list[Address]:
+        """Where clients connect, one after the other."""
+        return [Address(self.name, CLIENTS)]
 
     def back(self) -> None:
         """The machine of its former life is there again."""
