@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from ildm.core.node import Node
 
 BACK = 2.0
-"""Seconds after a claim for which the site wants everything, until the members of before are back with their
-clients."""
+"""Seconds after a claim for which the site wants everything at most: until the members of before are back,
+and other sites know what their clients want."""
 FAULTS = (MemberError, MqttError, ValueError, KeyError, TypeError, struct.error)
 """What a frame raises that makes no sense."""
 
@@ -89,6 +89,8 @@ class Host:
             self._timer = node.driver.call_later(BACK, self._all_back)
 
     def _all_back(self) -> None:
+        if self._stopped:
+            return
         self._awaited.clear()
         if self._timer is not None:
             self._timer.cancel()
@@ -118,8 +120,10 @@ class Host:
     def came(self, house: House) -> None:
         """It has told of its clients."""
         self._awaited.discard(house.member)
-        if not self._awaited:
-            self._all_back()
+        if not self._awaited and self._timer is not None:
+            filters = {each for guest in self.guests if guest.record for each in guest.record.filters}
+            if self.node.local.waits.when_advertised(self._all_back, False, sorted(filters)):
+                self._all_back()
 
     def lost(self, house: House, session: HostSession) -> None:
         """Its connection has ended: its process has, or it comes back at once."""
@@ -419,6 +423,8 @@ class HostSession:
         batch = Batch(body[wire.BATCH_HEAD.size :], count, size, since)
         batch.verify()
         if router.has_overlay or router.dispatch.asks_each:
+            if batch.qos:
+                batch = batch.numbered(1)  # those of a run have none
             for place in range(count):
                 router.publish(batch.part(place, 1).message, index, self)
             return

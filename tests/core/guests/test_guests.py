@@ -24,6 +24,7 @@ from ildm.mqtt import (
     Subscribe,
     Subscription,
     Unsubscribe,
+    Version,
     Will,
 )
 from ildm.testing.virtual.client import MiniClient
@@ -255,6 +256,16 @@ def test_what_a_member_tells_late_of_qos_2_is_dropped(places: Places) -> None:
     world.listen(AT, lambda: HostSession(places.plant.host), places.plant.driver)
     assert places.came == [b"once"]
     assert places.plant.node.counters["pair_superseded"] == 1
+
+
+def test_a_run_crosses_where_the_algorithm_sees_each_message(places: Places) -> None:
+    client = places.b.client()
+    places.plant.node.dispatch.asks_each = True
+    run = b"".join(message(b"%d" % number, 1, number).encode(Version.V311) for number in (1, 2, 3))
+    client.transport.write(run)
+    places.world.run(1)
+    assert places.plant.node.counters["pair_unusable"] == 0
+    assert len(client.got(PubAck)) == 3
 
 
 def test_messages_of_qos_0_are_not_kept_for_an_owner(places: Places) -> None:
