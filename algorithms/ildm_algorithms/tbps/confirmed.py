@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from ildm.api import PluginError
+from ildm_algorithms.exchange.absence import save
 from ildm_algorithms.tbps.presence import read_numbers, write_numbers
 
 if TYPE_CHECKING:
@@ -83,8 +83,5 @@ class Confirmed:
         if not self._changed:
             return
         self._changed = False
-        try:
-            self._api.state[CONFIRMED] = write_numbers(self.numbers)
-        except PluginError as error:
-            self._count("memory_full")
-            self._api.log("after a crash more is offered than is missing", reason=str(error))
+        lost = "after a crash more is offered than is missing"
+        save(self._api, CONFIRMED, write_numbers(self.numbers), self._count, lost)

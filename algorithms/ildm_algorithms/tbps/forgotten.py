@@ -23,12 +23,13 @@ if TYPE_CHECKING:
     from ildm.api import Link, NodeApi, Peer
     from ildm_algorithms.overlay.graph import SkipGraph
 
-__all__ = ["Forgotten"]
+__all__ = ["ON_THE_WAY", "Forgotten"]
 
 HELD = 60.0
 """Seconds for which neighbours keep the time after a node has asked, if it does not say that it has all."""
 ON_THE_WAY = 5.0
-"""Seconds that a question may take; the time it tells may be later than it was by so much."""
+"""Seconds a question may take to reach everybody, besides those for which nodes keep it. What it asks for is
+identified by age, and the times it tells may be later than they were by so much."""
 MOST = 10_000
 """Nodes of which the time is kept."""
 

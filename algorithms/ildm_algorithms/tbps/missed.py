@@ -12,15 +12,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 from math import inf
-from struct import Struct
 from typing import TYPE_CHECKING
 
 from ildm.mqtt import IldmError, topic_matches
+from ildm_algorithms.exchange.absence import LOOKBACK, STAMPS, absent_since, save_time, saved_time
 from ildm_algorithms.exchange.messages import Message, milliseconds
+from ildm_algorithms.exchange.receiver import Receiver, State
 from ildm_algorithms.tbps.confirmed import Confirmed
+from ildm_algorithms.tbps.forgotten import ON_THE_WAY
 from ildm_algorithms.tbps.keys.encoding import ALL_NODES, publisher_ranges, segments_of_topic
 from ildm_algorithms.tbps.messages import Late, Missed, Offer, Want
-from ildm_algorithms.tbps.presence import LOOKBACK, Presence
+from ildm_algorithms.tbps.presence import Presence
 
 if TYPE_CHECKING:
     from ildm.api import NodeApi, Peer, Timer
@@ -43,9 +45,6 @@ RETRY = 3.0
 ATTEMPTS = 5
 MERGING = 3.0
 """Seconds more while its graph is about to merge: one question does for both."""
-ON_THE_WAY = 5.0
-"""Seconds a question may take to reach everybody, besides those for which nodes keep it; what it asks for is
-identified by age."""
 RETURN = 10.0
 """Seconds in which a node that comes back finds its graph, and hears of what it has missed; what is offered
 waits for that, unless all have been asked sooner."""
@@ -65,8 +64,6 @@ STAMP = "tbps.present"
 """Entry of the state: Unix time when this node was surely part of the overlay."""
 AMONG = "tbps.among"
 """Entry of the state: Unix time when this node was not alone, also if its clients want nothing."""
-STAMPS = 10.0
-"""Seconds between two such entries."""
 LOOKS = 6.0
 """Seconds between two looks at what has come: longer than until a merge of graphs is announced to all."""
 CLOCK = 0.01
@@ -80,29 +77,10 @@ REFUSED = 60.0
 without."""
 PAGE = 1_000
 """Messages in one offer at most."""
-FETCH = 100
-"""Messages requested at once from one publisher."""
-PATIENCE = 3.0
-"""Seconds without a late message until what is lacking is requested again; grows with each attempt."""
 FETCH_ATTEMPTS = 6
+"""How often messages are requested from a node that does not send them."""
 LOGGED = 10
 """Topics named in the log at once."""
-_TIME = Struct(">d")
-
-
-class _Source:
-    """A publisher's node that has messages this one lacks."""
-
-    __slots__ = ("attempts", "lacking", "peer", "requested", "timer")
-
-    def __init__(self, peer: Peer) -> None:
-        self.peer = peer
-        self.lacking: dict[int, str] = {}
-        """Topics by number."""
-        self.requested: set[int] = set()
-        """Those of them that are under way."""
-        self.attempts = 0
-        self.timer: Timer | None = None
 
 
 class Missing:
@@ -130,11 +108,13 @@ class Missing:
         self.api = api
         self.graph = graph
         self.segments = segments
-        self.receipts = receipts
         self.config = config
         self.is_alone = is_alone
-        self.take = take
+        self._take = take
         self.count = count
+        self.receiver = Receiver(api, self, receipts, config.offered_messages, FETCH_ATTEMPTS, count)
+        self._peers: dict[str, Peer] = {}
+        """Origins from which something is to be fetched."""
         self.merging = merging
         """Whether graphs are about to become one, or have and :meth:`merged` is still to come."""
         self.presence = presence
@@ -168,8 +148,6 @@ class Missing:
         """Of one that comes back: it has found its graph, and is to ask there for all it has missed."""
         self._held_until: float | None = None
         """When offers that are being collected are fetched at the latest; None: there are none."""
-        self._sources: dict[str, _Source] = {}
-        self._lacking = 0
         self._refused = False
         """Offers had no room: what they offered is asked for when there is."""
         self._restored: float | None = None
@@ -188,13 +166,13 @@ class Missing:
     def start(self) -> None:
         """Filters that come before any time has passed are those of sessions which outlived a restart."""
         self._began = self.api.now()
-        self._restored = self._absent_since()
+        # how long a clock hides is not known; what came before this question is asked for by the second one
+        self._restored = absent_since(self.api, STAMP, self.config.absence_period, LOOKBACK, self.count)
         self.presence.load()
         self.confirmed.load()
-        among = self.api.state.get(AMONG, b"")
-        if len(among) == _TIME.size:
-            (present,) = _TIME.unpack(among)
-            self.among_before = self.api.now() - max(0.0, self.api.wall() - present) - LOOKBACK
+        among = saved_time(self.api, AMONG)
+        if among is not None:
+            self.among_before = min(self.api.now(), among) - LOOKBACK
         if self._restored < self.api.now():
             self._returns_until = self.api.now() + RETURN
             self._collect(RETURN)
@@ -212,23 +190,6 @@ class Missing:
         if not self.is_alone():
             self._ask_for_all(SETTLE, sooner=False)
 
-    def _absent_since(self) -> float:
-        saved = self.api.state.get(STAMP)
-        now = self.api.now()
-        if saved is None or len(saved) != _TIME.size:
-            return now
-        (present,) = _TIME.unpack(saved)
-        away: float = self.api.wall() - present + LOOKBACK
-        if away < 0:
-            # how long it was is not known; what came before this question is asked for by the second one
-            self.count("clock_set_back")
-            self.api.log("the clock was set back while this node was away", seconds=round(-away))
-            away = LOOKBACK
-        if away > self.config.absence_period:
-            self.count("away_too_long")
-            self.api.log("away for longer than publishers keep messages", seconds=round(away))
-        return now - away
-
     def _started(self) -> None:
         self._restored = None
         self.presence.started()
@@ -240,7 +201,7 @@ class Missing:
     def left(self) -> None:
         """It has left: nothing is under way to it any more."""
         if self._since and self.api.now() - self._last_stamp < STAMPS and self._broker_keeps_up:
-            self.api.state[STAMP] = _TIME.pack(self.api.wall() + LOOKBACK)
+            save_time(self.api, STAMP, self.api.now() + LOOKBACK)
             self.presence.leave(self._settled)
 
     # when something may have been missed ----------------------------------------------------------
@@ -333,7 +294,7 @@ class Missing:
             self._stamp()
         if now - self._last_among >= STAMPS and not self.is_alone():
             self._last_among = now
-            self.api.state[AMONG] = _TIME.pack(self.api.wall())
+            save_time(self.api, AMONG, now)
         if now - self._last_look >= LOOKS and not self.is_alone():
             self._last_look = now
             self.confirmed.save()
@@ -356,7 +317,7 @@ class Missing:
         """Remember that this node is here, for its next incarnation."""
         if self._since and not (self.is_alone() or self._recovering) and self._broker_keeps_up:
             self._last_stamp = self.api.now()
-            self.api.state[STAMP] = _TIME.pack(self.api.wall())
+            save_time(self.api, STAMP, self._last_stamp)
 
     @property
     def _broker_keeps_up(self) -> bool:
@@ -369,7 +330,7 @@ class Missing:
         """Nothing is missing, as far as is known."""
         asking = bool(self._to_ask or self._open)
         asking = asking or self.api.now() < max(self._fetch_from, self._returns_until)
-        return self._broker_keeps_up and not (asking or self._sources or self.merging())
+        return self._broker_keeps_up and not (asking or len(self.receiver) or self.merging())
 
     # asking -----------------------------------------------------------------------------------
 
@@ -427,7 +388,7 @@ class Missing:
         """Fetch what is offered, unless what is older may be offered soon. A turn to ask that is far off, or
         one question after the other, keeps nothing from coming."""
         now = self.api.now()
-        offered = [source for source in self._sources.values() if not source.requested]
+        offered = self.receiver.all_in(State.BEHIND)
         if not offered:
             self._held_until = None
             return
@@ -437,8 +398,8 @@ class Missing:
         if now < older - CLOCK and older <= self._held_until:
             return
         self._held_until = None
-        for source in offered:
-            self._want(source)
+        for origin in offered:
+            self.receiver.fetch(origin)
 
     def _question(self, asked: dict[str, float], attempt: int, number: int) -> None:
         """``number``: if it is one of those for all filters."""
@@ -503,29 +464,18 @@ class Missing:
             return
         if (size := sum(len(messages) for _, messages in offer.topics)) > PAGE:
             raise IldmError(f"{size} messages offered at once, more than {PAGE}")
-        refused: list[str] = []
         now = self.api.now()
-        source = self._sources.get(sender.node_id)
+        owed: list[tuple[int, str]] = []
         for topic, messages in offer.topics:
             since = self._subscribed_since(topic)
             if since is None:
                 continue
             if not offer.number:  # for all: answers alone leave out what was acknowledged and then forgotten
                 since = max(since, self.forgotten.began)
-            for number, age in messages:
-                if now - age / 1000 < since or (sender.node_id, number) in self.receipts:
-                    continue
-                if self._came_before(sender.node_id, number):
-                    continue
-                if source is not None and number in source.lacking:
-                    continue
-                if not self._has_room(source):
-                    refused.append(topic)
-                    continue
-                if source is None:
-                    source = self._sources[sender.node_id] = _Source(sender)
-                source.lacking[number] = topic
-                self._lacking += 1
+            owed += [(number, topic) for number, age in messages if now - age / 1000 >= since]
+        refused = self.receiver.offered(sender.node_id, owed)
+        if self.receiver.state(sender.node_id) is not State.CURRENT:
+            self._peers[sender.node_id] = sender
         if refused:
             self._refuse(sender, refused, again=offer.number != 0)
         elif offer.number:
@@ -534,18 +484,13 @@ class Missing:
 
     def offered_all(self, sender: Peer, question: int, number: int) -> None:
         """A node has offered all that a question asks for, up to one of its messages."""
-        self.confirmed.answered(sender.node_id, question, number, sender.node_id in self._sources)
+        self.confirmed.answered(sender.node_id, question, number, sender.node_id in self._peers)
 
-    def _came_before(self, origin: str, number: int) -> bool:
+    def came_before(self, origin: str, number: int) -> bool:
         """Whether a message has come in an earlier incarnation of this node: its spool knows, or else it
         shows in how far the numbers of the origin have come."""
         injected = self.api.has_injected(origin, number)
         return self.presence.came_before(origin, number) if injected is None else injected
-
-    def _has_room(self, source: _Source | None) -> bool:
-        """Whether one more can be fetched from a node: it takes no more than what is left for others."""
-        left = self.config.offered_messages - self._lacking
-        return left > 0 and (source is None or len(source.lacking) <= left)
 
     def _refuse(self, sender: Peer, topics: list[str], again: bool) -> None:
         if again:
@@ -565,67 +510,35 @@ class Missing:
                     found = since if found is None else min(found, since)
         return found
 
-    def _want(self, source: _Source) -> None:
-        # what has come meanwhile on another way is not lacking any more
-        for number in [n for n in source.lacking if (source.peer.node_id, n) in self.receipts]:
-            self._arrived(source, number)
-        source.requested = set(sorted(source.lacking)[:FETCH])
-        if source.timer is not None:
-            source.timer.cancel()
-        if not source.requested:
-            self._sources.pop(source.peer.node_id, None)
-            self.confirmed.fetched(source.peer.node_id)
-            if self._refused and not self._sources:
-                self._refused = False
-                self.api.call_later(REFUSED, self._ask_for_all, 0.0)
-            return
-        self.count("wants")
-        self.graph.tell(source.peer, Want(0, sorted(source.requested)).encode())
-        wait = PATIENCE * (1 + source.attempts)
-        source.timer = self.api.call_later(wait, self._impatient, source)
-
-    def _impatient(self, source: _Source) -> None:
-        source.attempts += 1
-        if source.attempts < FETCH_ATTEMPTS:
-            self._want(source)
-            return
-        del self._sources[source.peer.node_id]
-        self._lacking -= len(source.lacking)
-        self._given_up(source.lacking.values())
-        self.confirmed.fetched(source.peer.node_id)
-
     def arrived(self, sender: Peer, late: Late) -> None:
         """Messages that were requested."""
-        source = self._sources.get(sender.node_id)
-        now = self.api.now()
-        for age, data in late.messages:
-            message = Message.decode(data)
-            if source is None or message.number not in source.lacking:
-                self.count("late_unwanted")
-                continue
-            since = self._subscribed_since(source.lacking[message.number])
-            self._arrived(source, message.number)
-            source.attempts = 0
-            # the offer may have been under way for long
-            if since is not None and now - age / 1000 >= since:
-                self.count("fetched")
-                self.take(sender.node_id, message)
-        if source is None:
-            return
-        gone = {number: source.lacking[number] for number in late.gone if number in source.lacking}
-        for number in gone:
-            self._arrived(source, number)
-            # so that it counts once
-            self.receipts.add(sender.node_id, number)
-            self.presence.received(sender.node_id, number)
-        self._given_up(gone.values())
-        if late.last:
-            self._want(source)
+        self.receiver.arrived(sender.node_id, late.messages, late.gone, late.last)
 
-    def _arrived(self, source: _Source, number: int) -> None:
-        source.requested.discard(number)
-        if source.lacking.pop(number, None) is not None:
-            self._lacking -= 1
+    def want(self, origin: str, numbers: list[int]) -> None:
+        """Request messages of an origin."""
+        self.graph.tell(self._peers[origin], Want(0, numbers).encode())
+
+    def take(self, origin: str, topic: str, age: int, message: Message) -> bool:
+        """Deliver a message, unless its offer was under way for so long that it is too old."""
+        since = self._subscribed_since(topic)
+        if since is None or self.api.now() - age / 1000 < since:
+            return False
+        self._take(origin, message)
+        return True
+
+    def lost(self, origin: str, lacking: dict[int, str], gone: bool) -> None:
+        """Messages never come."""
+        for number in lacking if gone else ():
+            self.presence.received(origin, number)
+        self._given_up(lacking.values())
+
+    def ended(self, origin: str, filled: bool) -> None:
+        """An origin has nothing more that is to be fetched."""
+        del self._peers[origin]
+        self.confirmed.fetched(origin)
+        if self._refused and not self._peers:
+            self._refused = False
+            self.api.call_later(REFUSED, self._ask_for_all, 0.0)
 
     def _given_up(self, topics: Iterable[str]) -> None:
         lost = Counter(topics)

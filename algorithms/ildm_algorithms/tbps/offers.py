@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ildm.mqtt import FilterTable, IldmError, topic_matches
 from ildm_algorithms.exchange.incarnation import NUMBERS
 from ildm_algorithms.exchange.messages import milliseconds
+from ildm_algorithms.exchange.repair import send_late
 from ildm_algorithms.tbps.keys.encoding import ALL_NODES, segments_of_topic
 from ildm_algorithms.tbps.messages import Late, Missed, Offer, Offered, Want
 from ildm_algorithms.tbps.publishers.aggregates import ASK_EVERY
@@ -34,10 +35,6 @@ __all__ = ["Offers"]
 
 PAGE = 1_000
 """Messages in one offer."""
-LATE_BYTES = 32_768
-"""Bytes in one message with late messages; a larger one makes one of its own."""
-WANT_BYTES = 262_144
-"""Bytes sent at once in answer to one WANT."""
 ANSWER_TIME = 2.0
 """Seconds until an offer that was not answered is made again."""
 ATTEMPTS = 6
@@ -272,26 +269,12 @@ class Offers:
             self._next_page(want.offer, asker)
         if not want.numbers:
             return
-        now = self.api.now()
-        gone: list[int] = []
-        batch: list[tuple[int, bytes]] = []
-        size = total = 0
-        for number in want.numbers:
-            entry = self.kept.get(number)
-            payload = None if entry is None else entry.aged(now)
-            if entry is None or payload is None:
-                gone.append(number)
-                continue
-            if batch and size + len(payload) > LATE_BYTES:
-                self.graph.tell(sender, Late(False, (), batch).encode())
-                batch, size = [], 0
-            if total and total + len(payload) > WANT_BYTES:
-                break
-            batch.append((milliseconds(now - entry.at), payload))
-            size += len(payload)
-            total += len(payload)
-            self.count("late_sent")
-        self.graph.tell(sender, Late(True, gone, batch).encode())
+
+        def send(last: bool, gone: list[int], messages: dict[int, tuple[int, bytes]]) -> bool:
+            self.graph.tell(sender, Late(last, gone, list(messages.values())).encode())
+            return True
+
+        send_late(self.kept, want.numbers, self.api.now(), send, self.count)
 
     # where some may have missed something -------------------------------------------------------
 

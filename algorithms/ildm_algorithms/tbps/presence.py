@@ -14,7 +14,7 @@ from hashlib import blake2b
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from ildm.api import PluginError
+from ildm_algorithms.exchange.absence import LOOKBACK, save
 from ildm_algorithms.exchange.incarnation import NUMBERS, next_incarnation
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ildm_algorithms.tbps.config import TbpsConfig
 
 __all__ = [
-    "LOOKBACK",
     "RECEIVED",
     "SUBSCRIBED",
     "Presence",
@@ -33,8 +32,6 @@ __all__ = [
     "write_numbers",
 ]
 
-LOOKBACK = 5.0
-"""What was published in so many seconds before a moment may still have been under way then."""
 RECEIVED = "tbps.heard"
 """Entry of the state: origins, each with the last number that has come from it."""
 SUBSCRIBED = "tbps.wanted."
@@ -75,11 +72,7 @@ def begin_incarnation(api: NodeApi, newest: int, count: Callable[..., None]) -> 
     ``newest`` is known. The clock tells where the state of the node is lost."""
     clock = int(api.wall()) & 0xFFFF_FFFF
     incarnation = next_incarnation(api.state.get(BEGUN, b""), _INCARNATION.size, clock, newest >> NUMBERS)
-    try:
-        api.state[BEGUN] = _INCARNATION.pack(incarnation)
-    except PluginError as error:
-        count("memory_full")
-        api.log("which life of the node this is cannot be saved", reason=str(error))
+    save(api, BEGUN, _INCARNATION.pack(incarnation), count, "which life of the node this is cannot be saved")
     return incarnation << NUMBERS
 
 
@@ -211,14 +204,8 @@ class Presence:
             self._save(f"{SUBSCRIBED}{number}", b"".join(_packed(self._subscribed[number])))
 
     def _save(self, name: str, value: bytes) -> None:
-        try:
-            if value:
-                self._api.state[name] = value
-            else:
-                self._api.state.pop(name, None)
-        except PluginError as error:
-            self._count("memory_full")
-            self._api.log("what was missed before a crash cannot be asked for after it", reason=str(error))
+        lost = "what was missed before a crash cannot be asked for after it"
+        save(self._api, name, value, self._count, lost)
 
 
 def _digest(topic_filter: str) -> bytes:

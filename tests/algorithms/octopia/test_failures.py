@@ -239,7 +239,7 @@ def test_who_was_away_for_longer_than_messages_are_kept_is_told() -> None:
     world["a1"].subscribe("t", 1)
     world.run(10)
     assert payloads(world, "a1") == []
-    assert any(event == "away for longer than messages are kept" for _, _, event, _ in world.logs)
+    assert any(event == "away for longer than publishers keep messages" for _, _, event, _ in world.logs)
 
 
 def test_each_message_that_a_site_for_good_away_lacks_is_counted_as_it_goes() -> None:

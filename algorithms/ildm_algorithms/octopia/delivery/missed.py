@@ -11,16 +11,19 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from math import inf
 from struct import Struct
 from typing import TYPE_CHECKING
 
+from ildm_algorithms.exchange.absence import LOOKBACK, STAMPS, absent_since, save_time
 from ildm_algorithms.exchange.messages import Message, milliseconds
+from ildm_algorithms.exchange.receiver import Receiver, State
 from ildm_algorithms.octopia.content.content import ContentFilter
 from ildm_algorithms.octopia.messages import Ask, Asked, Forgot, Late, Offer, Owed, Want
 
 if TYPE_CHECKING:
-    from ildm.api import NodeApi, Timer
+    from ildm.api import NodeApi
     from ildm_algorithms.exchange.receipts import Receipts
     from ildm_algorithms.octopia.config import OctopiaConfig
     from ildm_algorithms.octopia.grid.members import Members
@@ -35,11 +38,8 @@ LENGTH = 32_768
 """Characters of the filters in one question; if there are more they are widened, too."""
 AT_ONCE = 16
 """Nodes that are asked at the same time."""
-FETCH = 100
-"""Messages requested at once from one node."""
-PATIENCE = 3.0
-"""Seconds without an answer until the same is said again; grows with each attempt."""
 ATTEMPTS = 5
+"""How often the same is said to a node that does not answer."""
 AGAIN = 15.0
 """Seconds until a node that has not answered is asked again; doubles each time."""
 LONGEST = 120.0
@@ -51,31 +51,15 @@ SUBSCRIBED = "octopia.wanted"
 """Entry of the state: filters that were subscribed to lately."""
 REMEMBERED = 1_000
 """Of those."""
-SAVE_INTERVAL = 10.0
-"""Seconds until both entries are written again."""
 ON_THE_WAY = 15.0
 """A question may take so long until it arrives; what it asks for is identified by age."""
-LOOKBACK = 5.0
-"""Messages published in so many seconds before an absence may still have been under way."""
-_TIME = Struct(">d")
 _SINCE = Struct(">8sd")
 
 
 class _Question:
     """To one node."""
 
-    __slots__ = (
-        "attempts",
-        "failures",
-        "forgot",
-        "lacking",
-        "last",
-        "node_id",
-        "number",
-        "page",
-        "since",
-        "timer",
-    )
+    __slots__ = ("failures", "forgot", "last", "node_id", "number", "page", "since")
 
     def __init__(self, node_id: str, since: float, forgot: bool) -> None:
         self.node_id = node_id
@@ -83,13 +67,10 @@ class _Question:
         self.forgot = forgot
         """It is about messages of before this node has lost its state."""
         self.failures = 0
-        self.attempts = 0
         self.number = 0
         self.page = 0
         """Newest page that has come; 0: none has."""
         self.last = False
-        self.lacking: dict[int, None] = {}
-        self.timer: Timer | None = None
 
 
 class Missing:
@@ -111,9 +92,9 @@ class Missing:
         self.api = api
         self.config = config
         self.members = members
-        self.seen = seen
-        self.take = take
+        self._take = take
         self.count = count
+        self.receiver = Receiver(api, self, seen, config.offered_messages, ATTEMPTS, count)
         self._subscribed: dict[ContentFilter, float] = {}
         """Since when local clients subscribe to each filter."""
         self._from: float | None = None
@@ -134,29 +115,14 @@ class Missing:
 
     def start(self) -> None:
         """Filters that come before any time has passed are those of sessions which outlived a restart."""
-        self._restored = self._absent_since()
+        # how long a clock hides is not known: all that publishers keep may be missing
+        period = self.config.absence_period
+        self._restored = absent_since(self.api, PRESENT, period, period, self.count)
         saved = self.api.state.get(SUBSCRIBED, b"")
         if len(saved) % _SINCE.size == 0:
             self._known = dict(_SINCE.iter_unpack(saved))
         self.api.call_later(0.0, self._started)
-        self.api.call_later(SAVE_INTERVAL, self._save_presence_periodically)
-
-    def _absent_since(self) -> float:
-        saved = self.api.state.get(PRESENT)
-        now = self.api.now()
-        if saved is None or len(saved) != _TIME.size:
-            return now
-        (present,) = _TIME.unpack(saved)
-        away: float = self.api.wall() - present + LOOKBACK
-        if away < 0:
-            # how long it was is not known: all that publishers keep may be missing
-            self.count("clock_set_back")
-            self.api.log("the clock was set back while this node was away", seconds=round(-away))
-            away = self.config.absence_period
-        if away > self.config.absence_period:
-            self.count("away_too_long")
-            self.api.log("away for longer than messages are kept", seconds=round(away))
-        return now - away
+        self.api.call_later(STAMPS, self._save_presence_periodically)
 
     def _started(self) -> None:
         since, self._restored = self._restored, None
@@ -172,13 +138,13 @@ class Missing:
     def _save_presence_periodically(self) -> None:
         if self._subscribed and self.members.live() > 1:
             self._save_presence()
-        self.api.call_later(SAVE_INTERVAL, self._save_presence_periodically)
+        self.api.call_later(STAMPS, self._save_presence_periodically)
 
     def _save_presence(self) -> None:
         """Save until when nothing was missed, and what was subscribed to lately."""
         now = self.api.now()
         until = min([now, *self._unanswered.values(), *(() if self._from is None else (self._from,))])
-        self.api.state[PRESENT] = _TIME.pack(self.api.wall() - now + until)
+        save_time(self.api, PRESENT, until)
         lately = now - self.config.absence_period
         recent = [(content, at) for content, at in self._subscribed.items() if at > lately][-REMEMBERED:]
         self.api.state[SUBSCRIBED] = b"".join(
@@ -258,9 +224,9 @@ class Missing:
     def _begin(self, question: _Question) -> None:
         self._number = (self._number + 1) & 0xFFFF_FFFF
         question.number = self._number
-        question.page, question.attempts, question.last = 0, 0, False
+        question.page, question.last = 0, False
         self._open[question.node_id] = question
-        self._say(question)
+        self.receiver.ask(question.node_id, partial(self._say, question))
 
     def _filters(self, since: float) -> tuple[Asked, ...]:
         """The filters of a question, each with its age; wider ones if there are too many."""
@@ -274,31 +240,35 @@ class Missing:
         return tuple(Asked(content, milliseconds(now - at + ON_THE_WAY)) for content, at in ages.items())
 
     def _say(self, question: _Question) -> None:
-        """Ask, ask for the next offer, or want what is lacking of the last."""
+        """Ask, or ask for the next offer."""
         node_id, number = question.node_id, question.number
-        if question.timer is not None:
-            question.timer.cancel()
-        if not question.page:
-            self.count("questions")
-            age = milliseconds(self.api.now() - question.since)
-            if question.forgot:
-                self.members.send(node_id, Forgot(number, age, self._filters(-inf)))
-            else:
-                self.members.send(node_id, Ask(number, age, self._filters(question.since)))
-        elif question.lacking:
-            self.count("wants")
-            self.members.send(node_id, Want(number, 0, tuple(sorted(question.lacking)[:FETCH])))
-        else:
+        if question.page:
             self.members.send(node_id, Want(number, question.page + 1, ()))
-        wait = PATIENCE * (1 + question.attempts)
-        question.timer = self.api.call_later(wait, self._impatient, question)
-
-    def _impatient(self, question: _Question) -> None:
-        question.attempts += 1
-        if question.attempts < ATTEMPTS:
-            self._say(question)
             return
-        self._close(question)
+        self.count("questions")
+        age = milliseconds(self.api.now() - question.since)
+        if question.forgot:
+            self.members.send(node_id, Forgot(number, age, self._filters(-inf)))
+        else:
+            self.members.send(node_id, Ask(number, age, self._filters(question.since)))
+
+    def want(self, origin: str, numbers: list[int]) -> None:
+        """Request messages that were offered."""
+        self.members.send(origin, Want(self._open[origin].number, 0, tuple(numbers)))
+
+    def ended(self, origin: str, filled: bool) -> None:
+        """All of a page is there, or its node does not answer."""
+        question = self._open[origin]
+        if filled and not question.last:
+            self.receiver.ask(origin, partial(self._say, question))
+            return
+        if filled:
+            self._say(question)
+        del self._open[origin]
+        self._next()
+        if filled:
+            self._answered(question)
+            return
         question.failures += 1
         wait = min(AGAIN * 2 ** min(question.failures - 1, DOUBLED), LONGEST)
         if question.since + self.config.absence_period > self.api.now() + wait:
@@ -318,13 +288,6 @@ class Missing:
         if node_id in self._unanswered and node_id not in self._open and node_id not in self._waiting:
             self._begin(question)
 
-    def _close(self, question: _Question) -> None:
-        if question.timer is not None:
-            question.timer.cancel()
-        question.lacking = {}
-        self._open.pop(question.node_id, None)
-        self._next()
-
     # answers --------------------------------------------------------------------------------------
 
     def on_offer(self, sender: str, offer: Offer) -> None:
@@ -332,34 +295,20 @@ class Missing:
         question = self._open.get(sender)
         if question is None or question.number != offer.question or offer.page != question.page + 1:
             return
-        if question.lacking:
+        if self.receiver.state(sender) is not State.UNSURE:
             return
-        question.page, question.last, question.attempts = offer.page, offer.last, 0
-        room = self.config.offered_messages - sum(len(each.lacking) for each in self._open.values())
+        question.page, question.last = offer.page, offer.last
         earliest = min(self._subscribed.values(), default=inf)
         if not question.forgot:
             earliest = max(earliest, question.since - LOOKBACK, self._began)
-        fresh = [
-            one.number
-            for one in offer.messages
-            if (sender, one.number) not in self.seen
-            and not self.api.has_injected(sender, one.number)
-            and self.api.now() - one.age / 1000 >= earliest
-        ]
-        if len(fresh) > room:
-            self.count("missed", len(fresh) - room)
+        now = self.api.now()
+        # the topic of what is only a number is not known
+        owed = [(one.number, "") for one in offer.messages if now - one.age / 1000 >= earliest]
+        refused = self.receiver.offered(sender, owed)
+        if refused:
+            self.count("missed", len(refused))
             self.api.log("no room to fetch all messages that were missed", site=sender)
-            fresh = fresh[:room]
-        question.lacking = dict.fromkeys(fresh)
-        self._go_on(question)
-
-    def _go_on(self, question: _Question) -> None:
-        if question.lacking or not question.last:
-            self._say(question)
-        else:
-            self.members.send(question.node_id, Want(question.number, question.page + 1, ()))
-            self._close(question)
-            self._answered(question)
+        self.receiver.fetch(sender)
 
     def on_late(self, sender: str, late: Late) -> None:
         """Messages that were requested."""
@@ -367,28 +316,22 @@ class Missing:
         if question is None or question.number != late.question:
             self.count("late_unwanted", len(late.messages))
             return
-        question.attempts = 0
-        for one in late.messages:
-            message = Message.decode(one.payload)
-            if self._arrived(question, message.number):
-                self.count("fetched")
-                self.take(sender, message)
-        lost = [number for number in late.gone if self._arrived(question, number)]
-        for number in lost:
-            self.seen.add(sender, number)  # so that it counts once
-        if lost:
-            self.count("missed", len(lost))
-            self.api.log("messages missed", site=sender, messages=len(lost))
-        if late.last:
-            for number in [n for n in question.lacking if (sender, n) in self.seen]:
-                self._arrived(question, number)
-            self._go_on(question)
+        self.receiver.arrived(sender, late.messages, late.gone, late.last)
 
-    def _arrived(self, question: _Question, number: int) -> bool:
-        if number not in question.lacking:
-            return False
-        del question.lacking[number]
+    def came_before(self, origin: str, number: int) -> bool:
+        """Whether a message has come in an earlier incarnation of this node."""
+        return bool(self.api.has_injected(origin, number))
+
+    def take(self, origin: str, topic: str, age: int, message: Message) -> bool:
+        """Deliver a message that was requested."""
+        self._take(origin, message)
         return True
+
+    def lost(self, origin: str, lacking: dict[int, str], gone: bool) -> None:
+        """Messages are gone. What a node does not answer is asked for again."""
+        if gone:
+            self.count("missed", len(lacking))
+            self.api.log("messages missed", site=origin, messages=len(lacking))
 
 
 def _name(content: ContentFilter) -> bytes:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from ildm.api import SendResult
 from ildm.mqtt import FilterTable, Publish, Version, decode
 from ildm_algorithms.exchange.messages import Message, milliseconds
+from ildm_algorithms.exchange.repair import send_late
 from ildm_algorithms.octopia.content.index import ContentIndex
 from ildm_algorithms.octopia.messages import (
     Ask,
@@ -45,10 +46,6 @@ PAGE = 500
 """Messages in one offer."""
 SCAN = 1_000
 """Messages looked at for one offer."""
-LATE_BYTES = 32_768
-"""Bytes in one message with late messages; a larger one makes one of its own."""
-WANT_BYTES = 262_144
-"""Bytes sent at once in answer to one WANT."""
 ASKERS = 1_000
 """Sites served at once."""
 IDLE = 60.0
@@ -230,35 +227,12 @@ class Offers:
         return any(entry.at >= asker.oldest[index] for index in asker.filters.match(entry.topic, attributes))
 
     def _send_late(self, sender: str, want: Want) -> None:
-        now = self.api.now()
-        gone: list[int] = []
-        batch: dict[int, LateOne] = {}
-        size = total = 0
-        for number in want.numbers:
-            entry = self.kept.get(number)
-            payload = None if entry is None else entry.aged(now)
-            if entry is None or payload is None:
-                gone.append(number)
-                continue
-            if batch and size + len(payload) > LATE_BYTES:
-                gone += self._send_batch(sender, Late(want.question, False, (), ()), batch)
-                batch, size = {}, 0
-            if total and total + len(payload) > WANT_BYTES:
-                break
-            batch[number] = LateOne(milliseconds(now - entry.at), payload)
-            size += len(payload)
-            total += len(payload)
-            self.count("late_sent")
-        self._send_batch(sender, Late(want.question, True, tuple(gone), ()), batch)
+        def send(last: bool, gone: list[int], messages: dict[int, tuple[int, bytes]]) -> bool:
+            pieces = tuple(LateOne(*message) for message in messages.values())
+            late = Late(want.question, last, tuple(gone), pieces)
+            return self.members.send(sender, late) is not SendResult.TOO_LARGE
 
-    def _send_batch(self, sender: str, late: Late, batch: dict[int, LateOne]) -> list[int]:
-        """Send some messages; answers those of them that are too large for the link, as if they were gone."""
-        sent = self.members.send(sender, late._replace(messages=tuple(batch.values())))
-        if sent is not SendResult.TOO_LARGE:
-            return []
-        if late.last:
-            self.members.send(sender, late._replace(gone=(*late.gone, *batch)))
-        return list(batch)
+        send_late(self.kept, want.numbers, self.api.now(), send, self.count)
 
     def _forget_idle(self, now: float) -> None:
         while self._askers:

@@ -10,12 +10,12 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from ildm.mqtt import Property, Publish, Version
+from ildm_algorithms.exchange.absence import LOOKBACK
 from ildm_algorithms.exchange.log import read_message
 from ildm_algorithms.exchange.messages import Message
 from ildm_algorithms.exchange.streams import StreamNumbers
 from ildm_algorithms.tbps.keys.encoding import prefixes_above, segments_of_topic
 from ildm_algorithms.tbps.messages import Newer
-from ildm_algorithms.tbps.presence import LOOKBACK
 from ildm_algorithms.tbps.publishers.announcing import Announcer
 from ildm_algorithms.tbps.publishers.routes import AwaitsKeys, PublisherRoute, PublisherRoutes
 
