@@ -54,6 +54,8 @@ class Pair(Site):
         """Told when another one serves."""
         self.guests: dict[str, GuestNode] = {}
         """Of members that run and have stood by: what serves clients there."""
+        self.gone_guests: dict[str, WorldDriver] = {}
+        """As :attr:`gone`, of what has served clients there."""
         self._risen = 0
         super().__init__(*given)
 
@@ -67,9 +69,10 @@ class Pair(Site):
 
     def rise(self, member: str) -> None:
         """A member starts: it owns the site if nobody does, or stands by."""
-        former = self.gone.pop(member, None)
-        if former is not None:
-            self.world.notice(former)
+        for gone in (self.gone, self.gone_guests):
+            former = gone.pop(member, None)
+            if former is not None:
+                self.world.notice(former)
         self.members[member] = state = Member(member)
         self.up[member] = process = Process(self.world, self.name)
         if not self.owner:
@@ -169,6 +172,7 @@ class Pair(Site):
         if node is not None:
             assert isinstance(node.driver, WorldDriver)
             self.world.kill(node.driver, silent=silent)
+            self.gone_guests[member] = node.driver
             self.counters.update(node.counters)
 
     def resume(self, node: Node) -> Callable[[], None] | None:
