@@ -52,6 +52,8 @@ MIXED: dict[Kind, int] = {
 """How often each is drawn where any may be; ``hold-session`` where links have several. Those that lose what
 nothing can keep have to be asked for: ``power`` but for the mode of that name, ``flip``, ``lose-state``,
 ``arrive``."""
+HANDED_OVER: dict[Kind, int] = {"handover": 4, "kill": 2, "cut": 2, "hold": 1, "pause": 1}
+"""The same beside a ``handover``, where that is asked for."""
 PAIR: dict[Kind, int] = {"deposed": 5, "kill": 4, "both": 3, "cut": 2, "hold": 1}
 """The same for ``pair``, where each site has a pair of nodes."""
 APART = 0.25
@@ -446,6 +448,8 @@ class _Drawing:
                 weights |= {"hold-session": 5} if self.sessions > 1 else {}
                 weights |= {"dns": 10} if self.setting.discover else {}
                 one = random.choices(list(weights), list(weights.values()))[0]
+            elif kind == "handover" and drawn:
+                one = random.choices(list(HANDED_OVER), list(HANDED_OVER.values()))[0]
             elif kind == "pair":
                 one = random.choices(list(PAIR), list(PAIR.values()))[0]
             fault = self.one_fault(one)

@@ -36,6 +36,8 @@ What the rows of each ``op`` mean (columns not named are empty):
 ``fault``, ``heal``  of ``nemesis``, info: ``topic`` is what is done (``kill``, ``pause``, ``cut``, ...),
     ``session`` to whom (``node/a``, ``broker/b``, ``link/a/b``), ``incarnation`` in which life of it;
     ``value`` is the same in the two rows of one fault, and for no other of the run.
+``handover``  of ``nemesis``: ``ildm upgrade`` of the node ``session``. ok: a new process has it; fail: it has
+    stayed in the old one, or was killed amid it; ``detail`` says why.
 ``tree``  info: the links that the node ``process`` uses for messages have changed.
 ``retained``  after quiet; ``process`` is any reader. invoke: what ``site`` has is about to be read. ok: one
     of the retained messages there, topic, value, publisher, seq.
@@ -65,7 +67,7 @@ BUFFERED = 4096
 
 OPS = frozenset(
     {"publish", "receive", "connect", "subscribe", "unsubscribe", "fault", "heal", "tree", "retained"}
-    | {"will", "counters", "class"}
+    | {"will", "counters", "class", "handover"}
 )
 PHASES = frozenset({"invoke", "ok", "fail", "info"})
 

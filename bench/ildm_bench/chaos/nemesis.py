@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
+from ildm.admin.view import AdminError
 from ildm.testing.live.node import NodeProcess
 from ildm.testing.live.process import ManagedProcess, ProcessError
 from ildm_bench.chaos.pairs import ends_by_others
@@ -49,6 +50,8 @@ class Nemesis:
         self.recorder = recorder
         self.ended: list[str] = []
         """Processes that have ended although nobody had killed them, with their last words."""
+        self.handed_over: Counter[str] = Counter()
+        """Upgrades that were ``done``, and that have ``failed``, as where the node was killed amid one."""
         self._down: Counter[str] = Counter()
         """By process, how many faults keep it from running."""
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -114,6 +117,8 @@ class Nemesis:
                 elif fault.kind == "flip":
                     flip(self._spool(target), fault.value)
                 return partial(self._release, target)
+            case "handover":
+                return await self._hand_over(target)
             case "disk-full":
                 return self._fill(target, int(fault.value))
             case "io-error":
@@ -127,6 +132,22 @@ class Nemesis:
 
     def _mend(self, one: str, other: str) -> Mend:
         return _later(self.sites.network.mend, one, other)
+
+    async def _hand_over(self, name: str) -> Mend:
+        """``ildm upgrade``. Another fault may end both processes amid it."""
+        process = self.sites.process(name)
+        assert isinstance(process, NodeProcess)
+        self._down[name] += 1  # nobody else is to start it while one process ends and the other works
+        try:
+            await asyncio.to_thread(process.upgrade)
+        except (AdminError, OSError) as error:
+            self.handed_over["failed"] += 1
+            self.recorder.note("nemesis", "handover", "fail", session=name, detail={"error": str(error)})
+        else:
+            self.handed_over["done"] += 1
+            self.recorder.began(name)  # its counters begin anew
+            self.recorder.note("nemesis", "handover", "ok", session=name)
+        return partial(self._release, name)
 
     async def _kill(self, name: str) -> None:
         self._down[name] += 1
@@ -202,7 +223,7 @@ class Nemesis:
 
 def _pid(process: ManagedProcess) -> int | None:
     """None: it does not run."""
-    return process.process.pid if process.running and process.process is not None else None
+    return process.pid
 
 
 def _later(call: Callable[..., object], *arguments: object) -> Mend:

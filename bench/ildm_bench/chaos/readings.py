@@ -77,7 +77,7 @@ class Readings:
     def _tell(self, site: str, node: NodeProcess, status: Row) -> None:
         name = f"node/{site}"
         values: dict[str, int] = dict(status["counters"])
-        if node.process is not None and (memory := memory_of(node.process.pid)) is not None:
+        if (pid := node.pid) is not None and (memory := memory_of(pid)) is not None:
             values["rss_bytes"] = memory
         values["queued_messages"] = _queued(status)
         if isinstance(self.sites, IldmSites) and self.sites.setting.mode != "off":

@@ -119,6 +119,8 @@ def run(
     """
     if fault not in FAULTS:
         raise typer.BadParameter(f"{fault!r} is none of {', '.join(FAULTS)}", param_hint="--fault")
+    if virtual and fault == "handover":
+        raise typer.BadParameter("in virtual time there is no process to hand over to", param_hint="--fault")
     scale = _scale(SMALL if virtual else LIVE, seconds, rate, faults, pause)
     if virtual:
         from ildm_bench.chaos.virtual.cli import replay, simulate  # noqa: PLC0415 - slow to import

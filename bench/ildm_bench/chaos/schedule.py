@@ -40,6 +40,7 @@ Kind = Literal[
     "upgrade",
     "downgrade",
     "dns",
+    "handover",
 ]
 """What befalls whom; ``value`` of the :class:`Fault` in brackets.
 
@@ -62,6 +63,7 @@ both: all members of a pair end; they are back after ``lasts``, a before b [1: b
 disk-full, io-error: nothing more can be written for ``lasts`` [disk-full: bytes that still can].
 clock: wall time jumps [seconds]; it stays so.
 descriptors: for ``lasts`` no connection can be made or accepted.
+handover: ``ildm upgrade``, live: a new process takes the node over, with its clients.
 upgrade, downgrade: as kill, and what comes back has the ``variant`` of the :class:`Fault` [seconds in which
 the node may drain before it is killed; 0: it is killed at once].
 dns: for ``lasts`` name servers say to it [0: that there is no such name; 1: nothing; 2: other addresses;
@@ -95,6 +97,7 @@ NODE_FAULTS = (
         "clock",
         "descriptors",
         "dns",
+        "handover",
     }
 )
 LINK_FAULTS = frozenset({"cut", "hold", "hold-one-way", "hold-session", "slow", "drift", "flap"})

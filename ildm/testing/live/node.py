@@ -103,6 +103,16 @@ class NodeProcess(ManagedProcess):
         except AdminError:
             return None
 
+    def upgrade(self, timeout: float = 60.0) -> Row:
+        """``ildm upgrade``: another process does the work from then on.
+
+        Raises:
+            AdminError: it was refused, or has failed; or the node was killed meanwhile.
+        """
+        told = self.admin.upgrade(None, timeout)
+        self.successor = int(told["pid"])
+        return told
+
     def links_up(self, number: int) -> bool:
         """Whether so many links are active with all their sessions."""
         try:

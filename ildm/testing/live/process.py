@@ -56,6 +56,8 @@ class ManagedProcess(ABC):
         self.host = place.host
         self.port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
+        self.successor: int | None = None
+        """The process that has taken the place of the first one, in its group."""
         directory.mkdir(parents=True, exist_ok=True)
 
     @abstractmethod
@@ -83,7 +85,17 @@ class ManagedProcess(ABC):
     @property
     def running(self) -> bool:
         """Whether the process lives."""
-        return self.process is not None and self.process.poll() is None
+        return self.pid is not None
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process that does the work; None: it has ended."""
+        if self.process is None:
+            return None
+        if self.process.poll() is None:
+            return self.process.pid
+        successor = self.successor
+        return successor if successor is not None and _group(successor) == self.process.pid else None
 
     @property
     def log_path(self) -> Path:
@@ -163,7 +175,7 @@ class ManagedProcess(ABC):
             if time.monotonic() > give_up:
                 raise self.error(f"{self.title}: processes {self.pids()} outlived a SIGKILL")
             time.sleep(POLL)
-        self.process = None
+        self.process = self.successor = None
         reaper().forget(group)
 
     def restart(self) -> None:

@@ -30,7 +30,7 @@ def ran(directory: Path, fault: str, target: str = "ildm") -> Finished:
     return finished
 
 
-@pytest.mark.parametrize("fault", ["none", "cut", "kill-all"])
+@pytest.mark.parametrize("fault", ["none", "cut", "kill-all", "handover"])
 def test_nothing_is_lost(tmp_path: Path, fault: str) -> None:
     finished = ran(tmp_path, fault)
     outcome = finished.outcome
