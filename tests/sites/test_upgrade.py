@@ -22,6 +22,8 @@ MESSAGES = 60
 """Of each publisher and QoS."""
 PAIRS = 10
 """Publishers of each of two sites."""
+KEEP_ALIVE = 600
+"""Seconds; these clients send no PINGREQ, however long a busy machine takes."""
 AWAY = 20
 """Clients that are sent away."""
 
@@ -56,10 +58,14 @@ async def _traffic(node: Node, root: str, pairs: int) -> tuple[list[Client], lis
     subscribers, publishers = [], []
     for index in range(pairs):
         version = versions[index % 2]
-        subscriber = await Client.connect(node.address, f"{root}-s{index}", version=version)
+        subscriber = await Client.connect(
+            node.address, f"{root}-s{index}", version=version, keep_alive=KEEP_ALIVE
+        )
         await subscriber.subscribe((f"{root}/{index}/#", 2))
         subscribers.append(subscriber)
-        publishers.append(await Client.connect(node.address, f"{root}-p{index}", version=version))
+        publishers.append(
+            await Client.connect(node.address, f"{root}-p{index}", version=version, keep_alive=KEEP_ALIVE)
+        )
     return subscribers, publishers
 
 
@@ -134,7 +140,7 @@ if "ILDM_UPGRADE_FD" in os.environ:
     Channel.receive, Channel.send = receive, send
 """
 """Ends the next process at a step."""
-STEPS = ["begin", "after ready", "listening", "clients", "yours", "open", "restore"]
+STEPS = ["begin", "after ready", "known", "listening", "clients", "yours", "open", "restore"]
 
 
 async def test_a_next_process_that_is_killed_at_any_step_leaves_the_node_working(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import select
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ildm.core.local.client_state import RELAYING
@@ -15,7 +16,7 @@ from ildm.core.local.handover import Kept, Restored, State, exported, fixed, kep
 from ildm.log import get_logger
 from ildm.mqtt import MqttError
 from ildm.net.transport.arrival import Arrival
-from ildm.net.transport.stream import Stream
+from ildm.net.transport.stream import READABLE, Stream
 from ildm.net.transport.websocket import FIXED_HEADER, WebSocket, WebSocketOptions, WebSocketRules
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ class Left(NamedTuple):
     state: State
     client: Half
     broker: Half
+    number: int | None = None
+    """By which the next process knows ``fixed`` already; None: it does not."""
 
     @property
     def row(self) -> list[Any]:
@@ -57,11 +60,14 @@ class Left(NamedTuple):
             [half.family, half.unsent.decode("latin-1")] + ([] if half.frames is None else [half.frames])
             for half in halves
         ]
-        return [self.fixed, self.kept, self.state, *told]
+        return [self.fixed if self.number is None else self.number, self.kept, self.state, *told]
 
     @classmethod
-    def of(cls, row: list[Any], descriptors: tuple[int, int]) -> Left:
+    def of(cls, row: list[Any], descriptors: tuple[int, int], known: Mapping[int, str]) -> Left:
+        """Raises: KeyError, nobody has told what never changes of it."""
         fixed, kept, state, *told = row
+        if isinstance(fixed, int):
+            fixed = known[fixed]
         halves = [
             Half(fd, family, unsent.encode("latin-1"), *frames)
             for fd, (family, unsent, *frames) in zip(descriptors, told, strict=True)
@@ -103,6 +109,8 @@ class Estate:
         """To be called when all that can fail is done: from then on the clients are this process's alone."""
         self.served: Callable[[], None] = lambda: None
         """To be called when all clients have their sessions."""
+        self._epoll: select.epoll | None = None
+        """Watches the clients that have come from another process."""
         self._server: Host | None = None
         self._rules: WebSocketRules | None = None
         """Of the WebSockets among them."""
@@ -125,6 +133,15 @@ class Estate:
 
     # taking -------------------------------------------------------------------------------------
 
+    def take(self, clients: Iterable[Left]) -> None:
+        """Some have come from the other process: watch them by an epoll, which nobody asks yet."""
+        if self._epoll is None:
+            self._epoll = select.epoll()
+        for left in clients:
+            self.clients.append(left)
+            for half in (left.client, left.broker):
+                self._epoll.register(half.descriptor, READABLE)
+
     def restore(self, server: Host) -> None:
         """Take up what the clients want, and watch for what comes; nobody is served yet."""
         self._server = server
@@ -132,6 +149,9 @@ class Estate:
         assert reactor is not None
         largest = node.limits.packet_size + FIXED_HEADER
         options = WebSocketOptions(None, None, largest, node.limits.connect_timeout)
+        epoll, self._epoll = self._epoll, None
+        if epoll is not None:
+            reactor.watch_by(epoll)
         self._rules = WebSocketRules(lambda _: None, node.counters, options)
         node.counters["clients_sent_away"] += self.sent_away
         if self.failed:
@@ -142,12 +162,14 @@ class Estate:
             except FAULTS as error:
                 self._cannot_serve(left, error)
                 for half in (left.client, left.broker):
+                    if epoll is not None:
+                        epoll.unregister(half.descriptor)  # the process before has a copy of it, as yet
                     os.close(half.descriptor)
                 continue
             one = Sleeping(self, left, record)
             self._sleeping[one] = None
-            reactor.expect(left.client.descriptor, one.wake)
-            reactor.expect(left.broker.descriptor, one.wake)
+            reactor.expect(left.client.descriptor, one.wake, epoll is not None)
+            reactor.expect(left.broker.descriptor, one.wake, epoll is not None)
         self.clients.clear()
 
     def go_on(self, server: Host) -> None:
@@ -275,13 +297,22 @@ def described(session: ClientSession) -> str | None:
     return json.dumps(fixed(session)) if session.state is RELAYING and session.paired is not None else None
 
 
+def streams(sessions: Iterable[ClientSession]) -> Iterator[Stream]:
+    """The plain connections of clients, and of those to the broker."""
+    for session in sessions:
+        for one in (session, session.paired):
+            stream = None if one is None else _stream(one.transport)
+            if stream is not None and not stream.gone:
+                yield stream
+
+
 def take_apart(
     sessions: Iterable[ClientSession], estate: Estate, known: Mapping[int, str]
 ) -> list[ClientSession]:
     """Describe all that can be, with their sockets; those who cannot are answered.
 
     Args:
-        known: what :func:`described` has said of them before, by their session's id.
+        known: what the next process was told of them before, by their session's id.
     """
     others: list[ClientSession] = []
     for session in sessions:
@@ -293,8 +324,9 @@ def take_apart(
         paired = session.paired
         assert paired is not None
         client, broker = session.transport, paired.transport
-        fixed = known.get(session.id) or described(session)
+        number = session.id if session.id in known else None
+        fixed = described(session) if number is None else known[number]
         assert fixed is not None
-        left = Left(fixed, kept(session), exported(session), _half(client), _half(broker))
+        left = Left(fixed, kept(session), exported(session), _half(client), _half(broker), number)
         estate.clients.append(left)
     return others

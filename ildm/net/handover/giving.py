@@ -23,7 +23,7 @@ from ildm.core.link.session import LinkSession
 from ildm.core.local.handover import VERSION
 from ildm.log import get_logger
 from ildm.net.handover.channel import CLIENTS, Channel, ChannelError, Message
-from ildm.net.handover.estate import Estate, Left, busy, described, obstacle, take_apart
+from ildm.net.handover.estate import Estate, Left, busy, described, obstacle, streams, take_apart
 
 if TYPE_CHECKING:
     from ildm.core.local.client_session import ClientSession
@@ -215,7 +215,7 @@ class Upgrade:
             listener.hold()
         await server.stop_serving_people()
         sent_away = await self._send_away()
-        known = await self._known()
+        known = await self._known(channel)
         gc.disable()  # it would look at all that is made and described; this process ends, or begins anew
         estate = self.estate = Estate(time.monotonic())
         estate.listening += [sock.dup() for listener in listeners for sock in listener.sockets]
@@ -272,22 +272,26 @@ class Upgrade:
         await asyncio.sleep(0)
         return count
 
-    async def _known(self) -> dict[int, str]:
-        """Describe, while all are served, what never changes of them, a few in each turn of the loop.
+    async def _known(self, channel: Channel) -> dict[int, str]:
+        """Tell, while all are served, what never changes of them, a few in each turn of the loop.
 
         Then wait for those who are not connected for good yet, or are just leaving.
         """
         known: dict[int, str] = {}
         node = self._server.node
         waiting: list[ClientSession] = []
-        for number, session in enumerate(list(node.sessions)):
-            text = described(session)
-            if text is not None:
-                known[session.id] = text
-            if busy(session):
-                waiting.append(session)
-            if number % AT_ONCE == 0:
-                await asyncio.sleep(0)
+        sessions = list(node.sessions)
+        for begin in range(0, len(sessions), AT_ONCE):
+            told: dict[int, str] = {}
+            for session in sessions[begin : begin + AT_ONCE]:
+                text = described(session)
+                if text is not None:
+                    told[session.id] = text
+                if busy(session):
+                    waiting.append(session)
+            self._give(channel, "known", list(told.items()))
+            known |= told
+            await asyncio.sleep(0)
         give_up = time.monotonic() + SETTLE
         while waiting := [session for session in waiting if session.is_open and busy(session)]:
             if time.monotonic() >= give_up:
@@ -300,6 +304,8 @@ class Upgrade:
         node = self._server.node
         begun = time.monotonic()
         waiting = list(node.sessions)
+        assert self._server.reactor is not None
+        self._server.reactor.leave(streams(waiting))
         for link in node.links.links.values():
             for connection in link.sessions:  # what has not come is sent again to the next process
                 if isinstance(connection, LinkSession):
@@ -312,6 +318,8 @@ class Upgrade:
                 taken = len(estate.clients)
                 others += take_apart(waiting[begin : begin + CLIENTS], estate, known)
                 self._give_clients(channel, estate.clients[taken:])
+            for stream in streams(others):
+                stream.follow()
             passed = time.monotonic() - begun
             if passed >= SETTLE or (not others and self._at_rest(passed)):
                 return others

@@ -41,6 +41,7 @@ class Predecessor:
             "ready", {"release": __version__, "reads": READS, "directories": directories, "pid": os.getpid()}
         )
         estate = Estate(0.0)
+        known: dict[int, str] = {}
         while True:
             message = self._channel.receive(LONGEST)
             if message is None:
@@ -50,9 +51,11 @@ class Predecessor:
                 for descriptor, name in zip(message.descriptors, names, strict=False):
                     inherited.add(descriptor, name)
                 estate.listening += [socket.socket(fileno=each) for each in message.descriptors[len(names) :]]
+            elif message.word == "known":
+                known |= dict(message.about)
             elif message.word == "clients":
                 pairs = zip(message.descriptors[::2], message.descriptors[1::2], strict=True)
-                estate.clients += [Left.of(row, pair) for row, pair in zip(message.about, pairs, strict=True)]
+                estate.take(Left.of(row, pair, known) for row, pair in zip(message.about, pairs, strict=True))
             elif message.word == "yours":
                 estate.since, estate.sent_away = message.about["since"], message.about["sent_away"]
                 estate.took, estate.served = self.took, self.served

@@ -11,7 +11,7 @@ import errno
 import os
 import select
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from ildm.net.transport.slots import Slots, Ticks
@@ -63,6 +63,10 @@ class Reactor:
         self._ticks: Ticks | None = None
         self._epoll = select.epoll()
         self._poll = self._epoll.poll
+        self._former: list[select.epoll] = []
+        """Epolls that nobody asks any more; to close them takes as long as they are large."""
+        self._in_slot = False
+        """The event loop does not watch the epoll: this slot's end is waited for."""
         self.watched: dict[int, Watched] = {}
         """By file descriptor, also those of which nothing is of interest just now."""
         self._ended: list[Watched] = []
@@ -83,6 +87,7 @@ class Reactor:
         wait = slots.begin(self.clock())
         if wait:
             self.loop.remove_reader(self._epoll.fileno())
+            self._in_slot = True
             ticks.start(wait, slots.length)
         else:
             before = self.bytes_read
@@ -101,6 +106,7 @@ class Reactor:
             slots.end(self.clock(), self.bytes_read - before)
             if not slots.open and not self._closed:
                 ticks.stop()
+                self._in_slot = False
                 self.loop.add_reader(self._epoll.fileno(), self.turn)
 
     def _serve(self) -> None:
@@ -126,6 +132,23 @@ class Reactor:
             self._epoll.modify(one.fd, mask)
         else:
             self._epoll.register(one.fd, mask)
+
+    def watch_by(self, epoll: select.epoll) -> None:
+        """Go on with another epoll, which may watch some sockets already, and watch all others by it, too."""
+        former, self._epoll, self._poll = self._epoll, epoll, epoll.poll
+        for fd, one in self.watched.items():
+            if one.mask:
+                epoll.register(fd, one.mask)
+        if not self._in_slot:
+            self.loop.remove_reader(former.fileno())
+            self.loop.add_reader(epoll.fileno(), self.turn)
+        self._former.append(former)
+
+    def leave(self, all_these: Iterable[Watched]) -> None:
+        """Watch these no more, without a system call for each: the others get an epoll of their own."""
+        for one in all_these:
+            one.mask = 0
+        self.watch_by(select.epoll())
 
     def ended(self, one: Watched) -> None:
         """It is to be told its end, soon and not within this call."""
@@ -172,11 +195,17 @@ class Reactor:
         stream.begin()
         return stream
 
-    def expect(self, fd: int, wake: Callable[[], None]) -> None:
-        """A connection that another process has made: ``wake`` is called when something comes by it."""
+    def expect(self, fd: int, wake: Callable[[], None], is_watched: bool = False) -> None:
+        """A connection that another process has made: ``wake`` is called when something comes by it.
+
+        ``is_watched``: the epoll of :meth:`watch_by` has it.
+        """
         asleep = Asleep(self, fd, wake)
         self.watched[fd] = asleep
-        self.watch(asleep, READABLE)
+        if is_watched:
+            asleep.mask = READABLE
+        else:
+            self.watch(asleep, READABLE)
 
     def take(self, fd: int, protocol: Any, family: int) -> Stream:
         """One that is expected goes on; its protocol knows it, and reads nothing yet."""
@@ -202,7 +231,9 @@ class Reactor:
         if self._ticks is not None:
             self.loop.remove_reader(self._ticks.fd)
             self._ticks.close()
-        self._epoll.close()
+        for epoll in (self._epoll, *self._former):
+            epoll.close()
+        self._former.clear()
 
 
 class Accepting(Watched):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import select
 import socket
 import struct
 import tracemalloc
@@ -508,6 +509,58 @@ def test_who_connects_while_descriptors_are_used_up_is_accepted_later(
             await here.connect()
             assert here.counters["accept_failures"] == 1
             accepting.close()
+
+    run(main)
+
+
+def test_who_is_left_is_watched_no_more_and_all_others_are(run: Run) -> None:
+    async def main() -> None:
+        async with bench() as here:
+            pairs = [await here.connect() for _ in range(3)]
+            (_, gone), (back_far, back), (far, near) = pairs
+            here.reactor.leave([gone.transport, back.transport])
+            fd, _, unsent = gone.transport.part()
+            assert unsent == b""
+            for each, _ in pairs:
+                await here.loop.sock_sendall(each, b"more")
+            await near.until(lambda: near.got == b"more")
+            assert back.got == b""
+            back.transport.follow()
+            await back.until(lambda: back.got == b"more")
+            last_far, last = await here.connect()  # the socket that listens is watched as well
+            await here.loop.sock_sendall(last_far, b"last")
+            await last.until(lambda: last.got == b"last")
+            assert os.read(fd, 9) == b"more"
+            os.close(fd)
+            back_far.close()
+            far.close()
+            await back.told_of("lost")
+            await near.told_of("lost")
+            assert gone.told == ["made"]
+
+    run(main)
+
+
+def test_sockets_that_an_epoll_watches_already_wake_those_who_expect_them(run: Run) -> None:
+    async def main() -> None:
+        async with bench() as here:
+            far, near = await here.connect()
+            ours, theirs = socket.socketpair()
+            filled = select.epoll()
+            filled.register(ours.fileno(), select.EPOLLIN)
+            theirs.send(b"before")
+            here.reactor.watch_by(filled)
+            woken = asyncio.Event()
+            here.reactor.expect(ours.fileno(), woken.set, is_watched=True)
+            async with asyncio.timeout(WAIT):
+                await woken.wait()
+            stream = here.reactor.take(ours.detach(), noted := Noted(), int(theirs.family))
+            stream.resume_reading()
+            await noted.until(lambda: noted.got == b"before")
+            await here.loop.sock_sendall(far, b"as ever")
+            await near.until(lambda: near.got == b"as ever")
+            theirs.close()
+            await noted.told_of("lost")
 
     run(main)
 
