@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ildm_bench.sim.experiments.beyond.churn import Case, Churn
+from ildm_bench.sim.experiments.beyond.churn import MRF, Case, Churn, by_routing
 
 
 @pytest.mark.parametrize("qos", [0, 1])
@@ -27,6 +27,24 @@ def test_under_churn_most_messages_arrive_and_none_twice(qos: int) -> None:
     assert figures["lost"] == 0 if qos else figures["ratio"] > 0.75
     assert figures["twice"] == 0
     assert figures["upkeep"] > 0
+
+
+def test_the_routings_meet_the_same_changes_and_take_other_ways() -> None:
+    case = Case(rate=15.0, qos=0)
+    found = [Churn(12, case, 2, routing).run(30.0) for routing in ("sfb", "mrf")]
+    changes = [[figures[kind] for kind in ("joins", "leaves", "crashes", "published")] for figures in found]
+    assert changes[0] == changes[1]
+    assert found[0]["mean_hops"] < found[1]["mean_hops"]
+
+
+@pytest.mark.parametrize(("lost", "verdict"), [((0.06, 0.07), "agree"), ((0.02, 0.07), "open")])
+def test_sfb_is_more_tolerant_where_mrf_loses_more_in_pairs(lost: tuple[float, ...], verdict: str) -> None:
+    runs = [
+        {"case": name, "qos": 0, "rate": 9.0, "ratio": 1 - share}
+        for name, shares in (("churn", (0.04, 0.05)), (MRF, lost))
+        for share in shares
+    ]
+    assert by_routing({"runs": runs}, 9.0).verdict == verdict
 
 
 @pytest.mark.parametrize(

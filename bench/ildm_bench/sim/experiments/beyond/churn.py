@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from ildm.testing import Delivery, LinkModel, PluginWorld, SimNode, lognormal
@@ -14,6 +15,7 @@ from ildm_bench.report.svg import Picture
 from ildm_bench.sim.experiments.drawing import Words, curves
 from ildm_bench.sim.experiments.framework import Experiment, Frames, Line, Say, Scale, Summary, Tables, table
 from ildm_bench.sim.experiments.summary import collected, means
+from ildm_bench.sim.experiments.verdicts import Band, judged
 from ildm_bench.sim.member import overlay_kinds
 
 TOPIC = "topic"
@@ -38,6 +40,8 @@ INTRODUCERS = 2
 WARM_UP = 30.0
 REST = 60.0
 """Seconds in which what was published may still arrive."""
+MRF = "churn, MRF"
+"""SFB's longer-known rival: thesis 4.3 says that SFB's fewer hops make it more tolerant of churn."""
 CASTS = frozenset({"Cast", "CastAck", "CastBusy"})
 """Messages that carry publishes and signals; all others keep the overlay in order."""
 
@@ -75,7 +79,7 @@ class Due:
 class Churn:
     """One run of a case."""
 
-    def __init__(self, nodes: int, case: Case, seed: int) -> None:
+    def __init__(self, nodes: int, case: Case, seed: int, routing: str = "sfb") -> None:
         self.case = case
         self.random = Random(f"{seed}/{case}")
         model = LinkModel(
@@ -84,7 +88,7 @@ class Churn:
             duplicate=case.loss / 2,
             ordered=not case.loss,
         )
-        self.world = PluginWorld(SgTbps, {"qos": case.qos}, seed, model)
+        self.world = PluginWorld(SgTbps, {"qos": case.qos, "routing": routing}, seed, model)
         self.world.network.classify = overlay_kinds()
         self.world.on_delivery = self.delivered
         self.born: dict[str, float] = {}
@@ -250,7 +254,7 @@ def rates(scale: Scale) -> Sequence[float]:
 
 
 def cases(scale: Scale) -> list[Case]:
-    """All that is simulated: churn alone, and what else may befall an overlay at QoS 1."""
+    """All that is simulated: churn alone, and what else may befall an overlay at QoS 1; by SFB."""
     rate = rates(scale)[-1]
     return [
         *(Case("churn", rate, qos) for qos in QOS for rate in rates(scale)),
@@ -274,11 +278,14 @@ def repeats(scale: Scale) -> int:
 def run(scale: Scale, seed: int, say: Say) -> Tables:
     """A row for each case and repeat."""
     rows = []
-    for case in cases(scale):
+    routed = [(case, "sfb", case.name) for case in cases(scale)]
+    routed.append((Case("churn", rates(scale)[-1], 0), "mrf", MRF))
+    for case, routing, name in routed:
         for repeat in range(repeats(scale)):
-            say(f"{spoken(case)}, run {repeat + 1}")
-            figures = Churn(nodes_of(scale, case), case, seed * 1000 + repeat).run(seconds_of(scale))
-            rows.append({"case": case.name, "qos": case.qos, "rate": case.rate, "repeat": repeat, **figures})
+            say(f"{spoken(case)}, {routing}, run {repeat + 1}")
+            nodes = nodes_of(scale, case)
+            figures = Churn(nodes, case, seed * 1000 + repeat, routing).run(seconds_of(scale))
+            rows.append({"case": name, "qos": case.qos, "rate": case.rate, "repeat": repeat, **figures})
     return {"rows": table(rows)}
 
 
@@ -289,7 +296,8 @@ Key = tuple[str, int, float]
 
 def summarise(frames: Frames) -> Summary:
     rows = frames["rows"]
-    return {figure: collected(means(rows, BY, figure), *BY) for figure in FIGURES}
+    found = {figure: collected(means(rows, BY, figure), *BY) for figure in FIGURES}
+    return {**found, "runs": collected(rows.select(*BY, "repeat", "ratio"), *BY, "repeat")}
 
 
 def by_case(summary: Summary, figure: str) -> dict[Key, Mapping[str, Any]]:
@@ -316,7 +324,25 @@ def compare(summary: Summary, scale: Scale) -> list[Line]:
         key = case.name, case.qos, case.rate
         row = {figure: of[figure][key] for figure in FIGURES}
         lines.append(Line(quantity=spoken(case), paper="not measured", ours=told(row), verdict="beyond"))
-    return lines
+    return [*lines, by_routing(summary, rates(scale)[-1])]
+
+
+def by_routing(summary: Summary, rate: float) -> Line:
+    """Runs of MRF and SFB with the same changes, in pairs: share of messages that MRF loses more at QoS 0."""
+    lost = {
+        name: [1 - row["ratio"] for row in summary["runs"] if (row["case"], row["qos"], row["rate"]) == key]
+        for name, key in {"MRF": (MRF, 0, rate), "SFB": ("churn", 0, rate)}.items()
+    }
+    more = [one - other for one, other in zip(lost["MRF"], lost["SFB"], strict=True)]
+    return judged(
+        Band(0.0, None, "sign: MRF loses more, paired"),
+        more,
+        quantity=f"SFB is more tolerant of churn than MRF, QoS 0, {rate:g} changes per minute",
+        paper="yes (thesis 4.3)",
+        ours="; ".join(f"{name} loses {fmean(shares):.2%}" for name, shares in lost.items())
+        + f"; {min(more):+.2%} to {max(more):+.2%} in pairs",
+        why="fewer hops are fewer nodes whose death loses a message",
+    )
 
 
 def told(row: Mapping[str, Mapping[str, Any]]) -> str:
