@@ -131,6 +131,50 @@ def check(
         raise typer.Exit(2)
 
 
+@app.command()
+def advise(
+    network: Annotated[
+        Path | None,
+        typer.Argument(metavar="FILE", help="A network (YAML). Without it: what a running node knows."),
+    ] = None,
+    prefer: Annotated[
+        str | None,
+        typer.Option(
+            metavar="delay|traffic", help="What counts, instead of the file's: short times, few copies."
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+    socket: SocketOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Say which cooperation algorithm fits a network, and why.
+
+    FILE has sites, regions, near_ms, far_ms, topics (each with subscribers and rate), churn, qos,
+    tolerated_loss and prefer. The estimates derive from results of the simulator.
+    """
+    from ildm.advice import PREFERENCES, load_network  # noqa: PLC0415
+    from ildm.advice import advise as advised  # noqa: PLC0415
+    from ildm.advice.known import ask  # noqa: PLC0415
+
+    choice = next((each for each in PREFERENCES if each == prefer), None)
+    if prefer is not None and choice is None:
+        raise UsageError(f"--prefer {prefer}: expected one of {', '.join(PREFERENCES)}")
+    assumed: list[str] = []
+    if network is not None:
+        given = load_network(network)
+        given = given if choice is None else given.model_copy(update={"prefer": choice})
+    else:
+        given, assumed = ask(find_node(socket, config), choice or "delay")
+    advice = advised(given)
+    if as_json:
+        row = {**advice.row(), "assumed": assumed, "network": given.model_dump()}
+        print(json.dumps(row, indent=2))
+        return
+    print(advice.algorithm)
+    for line in (*advice.why, *(f"assumed: {each}" for each in assumed)):
+        print(f"  {line}")
+
+
 @app.command(name="import")
 def import_(
     source: Annotated[Path, typer.Argument(metavar="FILE", help="mosquitto.conf with a bridge.")],

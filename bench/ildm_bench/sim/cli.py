@@ -112,6 +112,30 @@ def _run_seeds(
     return write_page(found, out)
 
 
+@sim.command()
+def advise(
+    networks: Annotated[int, typer.Option(min=1, help="Drawn at random.")] = 200,
+    seed: Annotated[int, typer.Option(min=0, help="Of the first; each has the next.")] = 1001,
+    out: OutOption = OUT,
+    simulate: Annotated[bool, typer.Option(help="Or judge by what DIR has.")] = True,
+) -> None:
+    """Hold `ildm advise` against the simulator: how often the algorithm it names is the best, or within 10 %.
+
+    Interrupted, the same command goes on. Writes advise.jsonl: each network with the costs of each algorithm.
+    """
+    from ildm_bench.sim.advising import lines, simulated  # noqa: PLC0415
+
+    rows = []
+    wanted = range(seed, seed + networks)
+    for row in simulated(wanted, out / "advise.jsonl", simulate):
+        rows.append(row)
+        typer.echo(f"{len(rows)} of {networks}", err=True)
+    if not rows:
+        raise typer.BadParameter(f"{out / 'advise.jsonl'} has none of these networks", param_hint="--out")
+    for line in lines(rows):
+        typer.echo(line)
+
+
 def stored(out: Path) -> list[Result]:
     """The results in a directory, in the order of the experiments."""
     from ildm_bench.sim.experiments import experiments  # noqa: PLC0415

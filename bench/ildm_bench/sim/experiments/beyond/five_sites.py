@@ -47,9 +47,9 @@ METHODS: Mapping[str, Method] = {
 }
 
 
-def regions(nodes: int, seed: int) -> list[int]:
+def regions(nodes: int, seed: int, count: int = REGIONS) -> list[int]:
     """Of each site, drawn at random; regions are equally large."""
-    found = [number % REGIONS for number in range(nodes)]
+    found = [number % count for number in range(nodes)]
     Random(f"{seed}/regions").shuffle(found)
     return found
 
@@ -72,11 +72,21 @@ class Sites:
     sites of a region to one, and those of the regions to the first.
     """
 
-    def __init__(self, method: str, distance: str, nodes: int, seed: int, qos: int = 0) -> None:
+    def __init__(
+        self,
+        method: str,
+        distance: str | tuple[float, float],
+        nodes: int,
+        seed: int,
+        qos: int = 0,
+        among: int = REGIONS,
+    ) -> None:
+        """``distance``: a case of `DISTANCES`, or the median seconds within a region and between two."""
         self.algorithm, self.shape = METHODS[method]
         self._random = Random(f"{seed}/introducers")
-        self.places = dict(enumerate(regions(nodes, seed)))
-        near, far = lognormal(NEAR, 0.1), lognormal(DISTANCES[distance], 0.1)
+        self.places = dict(enumerate(regions(nodes, seed, among)))
+        seconds = (NEAR, DISTANCES[distance]) if isinstance(distance, str) else distance
+        near, far = (lognormal(each, 0.1) for each in seconds)
 
         def between(sender: str, receiver: str) -> Delay:
             return near if self.place(sender) == self.place(receiver) else far
