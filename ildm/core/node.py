@@ -240,9 +240,9 @@ class Node(ClientEvents):
             site_rules=self.site_rules,
         )
 
-    def _client_waits(self) -> Waits:
+    def _client_waits(self, kind: type[Waits] = Waits) -> Waits:
         """What clients wait for beside their broker."""
-        return Waits(
+        return kind(
             config=self.config.link,
             driver=self.driver,
             store=self.store,

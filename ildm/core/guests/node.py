@@ -55,7 +55,6 @@ class GuestNode(Node):
             counters=counters,
             release=release,
         )
-        self.guest_clients = self.clients
         assert isinstance(self.clients, GuestRegistry)
         self.joining = Joining(
             driver, self.outbox, self.clients, self.guest_waits, at, node_id=node_id, member=member, life=life
@@ -93,21 +92,11 @@ class GuestNode(Node):
             self.calendar,
         )
 
-    def _client_waits(self) -> Waits:
-        made = GuestWaits(
-            config=self.config.link,
-            driver=self.driver,
-            store=self.store,
-            counters=self.counters,
-            dispatch=self.dispatch,
-            router=self.router,
-            injector=self.injector,
-            custody=None,
-            links=self.links,
-            site_rules=self.site_rules,
-        )
+    def _client_waits(self, kind: type[Waits] = GuestWaits) -> Waits:
+        made = super()._client_waits(kind)
+        assert isinstance(made, GuestWaits)
         self.guest_waits = made.follow(self.outbox)
-        return self.guest_waits
+        return made
 
     def _client_parts(self) -> ClientParts:
         self.custody = self.outbox
